@@ -1,0 +1,93 @@
+"""``openprogram dag``: what happened in a session, as a tree, one node whole, or the exact prompt of a model call."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from openprogram_cli import output, stored, tree
+from openprogram_cli.exits import usage
+
+if TYPE_CHECKING:
+    from openprogram.context.call import Call, SessionInfo
+    from openprogram.store.base import Store
+
+HELP = """Show what happened in a session (by default the newest): functions, model calls and what they called.
+
+--node shows one node whole, --prompt the exact messages that a model call was sent. Ids may be shortened to any beginning that is unique.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("dag", help=HELP)(dag)
+
+
+def dag(
+    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="A session's id or its beginning.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    node: Annotated[str | None, typer.Option(metavar="ID", help="Show this node whole.")] = None,
+    prompt: Annotated[str | None, typer.Option(metavar="ID", help="Show the exact prompt of this model call.")] = None,
+) -> int:
+    if node is not None and prompt is not None:
+        raise usage("--node and --prompt exclude each other")
+    store = stored.open_existing()
+    info = stored.find_session(store, session)
+    assert store is not None
+    if node is not None:
+        _show_node(stored.find_node(store, info, node, anywhere=session is None), as_json)
+    elif prompt is not None:
+        _show_prompt(store, stored.find_node(store, info, prompt, anywhere=session is None), as_json)
+    else:
+        _show_tree(info, stored.nodes_of(store, info.id), as_json)
+    return 0
+
+
+def _show_tree(info: SessionInfo, nodes: list[Call], as_json: bool) -> None:
+    if as_json:
+        output.write_json({"session": info, "nodes": nodes})
+        return
+    title = f"  {output.one_line(info.title, 80)}" if info.title else ""
+    output.write(f"session {info.id}{title}  {len(nodes)} node{'' if len(nodes) == 1 else 's'}")
+    for line in tree.lines_of(nodes):
+        output.write(line)
+
+
+def _show_node(node: Call, as_json: bool) -> None:
+    document = cast("dict[str, Any]", output.plain(node))
+    if as_json:
+        output.write_json({"node": document})
+        return
+    for name, value in document.items():
+        if value not in (None, [], {}, ""):
+            output.write(f"{name}: {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return output.printable(text if "\n" not in text else "\n  " + text.replace("\n", "\n  "))
+
+
+def _show_prompt(store: Store, node: Call, as_json: bool) -> None:
+    from openprogram.context.view import prompt_of
+
+    if node.role != "llm":
+        raise usage(f"{stored.short(node.id)} is no model call, so it has no prompt; `openprogram dag {node.session}` shows which nodes are")
+    messages = prompt_of(store, node)
+    system = node.metadata.get("system")
+    if as_json:
+        output.write_json({"node": node.id, "session": node.session, "system": system, "messages": messages})
+        return
+    if isinstance(system, str) and system:
+        _show_message("system", [{"type": "text", "text": system}])
+    for message in messages:
+        _show_message(message.role, message.blocks)
+
+
+def _show_message(role: str, blocks: Any) -> None:
+    output.write(f"[{role}]")
+    for block in blocks:
+        text = block.get("text") if block.get("type") == "text" else None
+        output.write(output.printable(text if isinstance(text, str) else json.dumps(output.plain(block), ensure_ascii=False)))
+    output.write()

@@ -1,0 +1,89 @@
+"""``openprogram functions``: what can be run, read from source text only."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openprogram_cli import output
+from openprogram_cli.exits import usage
+
+if TYPE_CHECKING:
+    from openprogram_protocol.functions import FunctionInfo, FunctionList, ParameterInfo
+
+HELP = """List the agentic functions of a workspace, a folder or a file.
+
+They are found in the source text; nothing is imported or executed. A file that cannot be parsed is listed with the line of its error and hides nothing else.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("functions", help=HELP)(functions)
+
+
+def functions(
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="A file or folder; by default the workspace around this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    found = scan(path)
+    if as_json:
+        output.write_json(_document(found))
+        return 0
+    lines = listing(found)
+    if lines:
+        output.write("\n".join(lines))
+    if not found.functions:
+        output.complain(f"no agentic functions below {found.root}; `openprogram init` writes an example")
+    return 0
+
+
+def scan(path: Path | None) -> FunctionList:
+    """The functions of the workspace around the current folder, or those of one file or folder."""
+    from openprogram_daemon.discovery.workspace import Workspace, python_files, root_of
+
+    if path is None:
+        return Workspace(root_of(Path.cwd())).scan()
+    if not path.exists():
+        raise usage(f"there is no file or folder {str(path)!r}")
+    workspace = Workspace(root_of(path))
+    if path.is_dir():
+        folder = path.resolve()
+        return workspace.scan(None if folder == workspace.root else python_files(folder))
+    return workspace.scan([path])
+
+
+def _document(found: FunctionList) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(found)
+
+
+def listing(found: FunctionList) -> list[str]:
+    """The functions file by file, errors where their file stands."""
+    errors = {error.file: error for error in found.errors}
+    by_file = {file: list(group) for file, group in groupby(sorted(found.functions, key=lambda info: (info.file, info.line)), key=lambda info: info.file)}
+    lines: list[str] = []
+    for file in sorted({*errors, *by_file}):
+        lines.append(output.one_line(file, 300))
+        if file in errors:
+            lines.append(f"  line {errors[file].line}: error: {output.one_line(errors[file].message, 200)}")
+        lines += output.table([(signature(info), f"line {info.line}", output.one_line(info.summary, 80)) for info in by_file.get(file, [])], indent="  ")
+    return lines
+
+
+def signature(info: FunctionInfo) -> str:
+    """``name(parameter: type = default) -> type`` without injected and hidden parameters; the name in the code follows where the two differ."""
+    shown = ", ".join(_parameter(item) for item in info.parameters if not item.hidden)
+    returns = f" -> {info.returns}" if info.returns else ""
+    prefix = "async " if info.is_async else ""
+    alias = "" if info.name == info.qualname.rpartition(".")[2] else f" [{info.name}]"
+    return output.one_line(f"{prefix}{info.qualname}({shown}){returns}{alias}", 120)
+
+
+def _parameter(item: ParameterInfo) -> str:
+    stars = {"varPositional": "*", "varKeyword": "**"}.get(item.kind, "")
+    text = f"{stars}{item.name}" + (f": {item.annotation}" if item.annotation else "")
+    return text if item.default is None else f"{text} = {item.default}" if item.annotation else f"{text}={item.default}"

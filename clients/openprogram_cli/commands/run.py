@@ -1,0 +1,78 @@
+"""``openprogram run``: call one agentic function and print what it returns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openprogram_cli.exits import usage
+
+HELP = """Call the agentic function TARGET and print its result.
+
+TARGET is package.module:function, path/file.py:function, or the bare name of a function that is unique in this workspace.
+
+Each argument is written name=value and read by the type the function declares: text is taken exactly, numbers and true/false as such, lists, dicts and
+records as JSON. name=@FILE reads a UTF-8 file, name=@- standard input, name=@@text is text that begins with @.
+
+Text is printed as it is, None as nothing, everything else as JSON. With --json the output is one JSON document {"result", "session", "node"} (and "error"
+for a run that failed), and what the function prints goes to stderr.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run", help=HELP)(run)
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The function.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Its arguments.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    session: Annotated[str | None, typer.Option(help="Record in this session; one that exists goes on.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, as provider:model.")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="Run in this folder.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help="End the run after this many seconds.")] = None,
+) -> int:
+    from openprogram_cli import running, targets, values
+
+    seconds = running.seconds_of(timeout)
+    folder = Path.cwd()
+    if workdir is not None and not workdir.is_dir():
+        raise usage(f"--workdir {str(workdir)!r} is no folder")
+    words = values.parse_words(arguments or [])
+    if model is not None:
+        os.environ["OPENPROGRAM_MODEL"] = model
+    with running.stdout_for(as_json):
+        found = targets.resolve(target, folder)
+        given = values.arguments_for(found.function, words, command=f"openprogram run {target}")
+        _use_model_of(found.root)
+        if workdir is not None:
+            os.chdir(workdir)
+        outcome = _call(found, given, session, seconds)
+    return running.report(outcome, as_json=as_json)
+
+
+def _call(found: Any, given: dict[str, Any], session: str | None, seconds: float | None) -> Any:
+    from openprogram_cli import running, values
+
+    positional, keywords = values.bind(found.function, given)
+    recorded = running.open_session(session, found.function.tool_name)
+    name = found.function.tool_name
+    return running.execute(lambda: found.function(*positional, **keywords), session=recorded, timeout=seconds, what="still running", name=name)
+
+
+def _use_model_of(root: Path) -> None:
+    """Running a function trusts its workspace, so that the model which that names is used unless the environment names one."""
+    from openprogram_daemon.discovery.workspace import settings_of
+
+    names = ("OPENPROGRAM_MODEL", "OPENPROGRAM_PROVIDER", "AGENTIC_MODEL", "AGENTIC_PROVIDER")
+    if any(os.environ.get(name) for name in names):
+        return
+    settings = settings_of(root)
+    if settings.error is not None:
+        raise usage(f"{root / settings.error.file}: {settings.error.message}")
+    if settings.model:
+        os.environ["OPENPROGRAM_MODEL"] = settings.model

@@ -1,0 +1,241 @@
+"""One call of user code in this process: recorded in a session, ended by a deadline or Ctrl-C, its failure told as the user's own.
+
+The call runs in the main thread. The deadline interrupts it there as Ctrl-C would, so that its nodes close as cancelled; code that does not react is ended
+with the process after a grace period, and its nodes then read interrupted.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from openprogram.errors import ConfigurationError, StoreError
+from openprogram_cli import output, streams
+from openprogram_cli.exits import FAILED, INTERRUPTED, UNAVAILABLE, Stop, usage
+from openprogram_cli.progress import progress
+from openprogram_cli.tracebacks import users_traceback
+
+if TYPE_CHECKING:
+    from openprogram.context.session import Session
+
+GRACE_S = 2.0
+
+
+class Failure(NamedTuple):
+    """Why there is no result: exit code, lines for stderr, and the error as data for ``--json``. ``ended``: by the deadline or Ctrl-C, not by itself."""
+
+    code: int
+    message: str
+    error: dict[str, str]
+    ended: bool = False
+
+
+class Outcome(NamedTuple):
+    """What a call came to. ``session`` and ``node`` are None when nothing was recorded."""
+
+    result: Any
+    session: str | None
+    node: str | None
+    failure: Failure | None = None
+
+
+class Deadline:
+    """Interrupts the main thread after ``seconds`` (None: never)."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.expired = False
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Deadline:
+        if self.seconds is not None:
+            threading.Thread(target=self._watch, args=(self.seconds,), name="openprogram-deadline", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:  # once this is left, no interrupt can come any more
+            self._ended.set()
+
+    def _watch(self, seconds: float) -> None:
+        self._ended.wait(seconds)
+        with self._lock:
+            if self._ended.is_set():
+                return
+            self.expired = True
+            _interrupt_main_thread()
+        if self._ended.wait(GRACE_S):
+            return
+        output.complain(f"{self.message()}; it did not stop when interrupted, so the process was ended")
+        os._exit(FAILED)
+
+    def message(self) -> str:
+        """What the user is told."""
+        return f"the run was ended after {self.seconds:g} s (--timeout)"
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):  # wakes a blocking call, which interrupt_main does not
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
+def open_session(session_id: str | None, title: str) -> Session | None:
+    """The session to record in. One that was asked for must open; without it a broken store costs a warning, not the run."""
+    from openprogram.context.session import session
+    from openprogram.store.ids import check_session_id
+
+    try:
+        if session_id is not None:
+            check_session_id(session_id)  # before the store is opened, which may make it
+        return session(session_id, title=title)
+    except ValueError as error:
+        raise usage(f"--session {session_id!r}: {error}") from error
+    except (StoreError, OSError) as error:
+        if session_id is not None:
+            raise Stop(FAILED, f"session {session_id!r} cannot be recorded: {error}") from error
+        output.complain(f"this run is not recorded: {error}")
+        return None
+
+
+def execute(call: Callable[[], Any], *, session: Session | None, timeout: float | None, what: str, role: str = "code", name: str | None = None) -> Outcome:
+    """Make the call and say what it came to. ``role`` and ``name`` are those of the node it opens."""
+    before = _last_seq(session)
+    result: Any = None
+    failure: Failure | None = None
+    deadline = Deadline(timeout)
+    try:
+        with deadline, progress(what) as shown:
+            try:
+                with session or contextlib.nullcontext():
+                    result = _complete(call)
+            finally:
+                shown.quiet()
+    except BaseException as error:
+        failure = _failure(error, deadline)
+    node = _node_since(session, before, role, name)
+    return Outcome(result, session.id if session else None, node, failure)
+
+
+def _complete(call: Callable[[], Any]) -> Any:
+    """The call's value: a coroutine awaited, a generator's items as a list."""
+    value = call()
+    if inspect.isawaitable(value) or inspect.isasyncgen(value):
+        import asyncio
+
+        return asyncio.run(_awaited(value))
+    return list(value) if inspect.isgenerator(value) else value
+
+
+async def _awaited(value: Any) -> Any:
+    if inspect.isasyncgen(value):
+        return [item async for item in value]
+    return await value
+
+
+def _failure(error: BaseException, deadline: Deadline) -> Failure:
+    details = {"type": type(error).__name__, "message": _message(error)}
+    if deadline.expired:
+        return Failure(FAILED, deadline.message(), {"type": "TimeoutError", "message": deadline.message()}, ended=True)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(INTERRUPTED, "interrupted", details, ended=True)
+    if isinstance(error, ConfigurationError):
+        return Failure(UNAVAILABLE, str(error), details)
+    if isinstance(error, BrokenPipeError) and streams.is_broken():
+        return Failure(FAILED, "", details)
+    if isinstance(error, SystemExit):
+        return Failure(0 if error.code in (None, 0) else FAILED, _exit_message(error), details)
+    return Failure(FAILED, users_traceback(error).rstrip(), details)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the user's own __str__
+        return "<the error cannot be printed>"
+
+
+def _exit_message(error: SystemExit) -> str:
+    if error.code in (None, 0):
+        return ""
+    return f"the function called sys.exit({error.code!r})" if isinstance(error.code, int) else str(error.code)
+
+
+def _last_seq(session: Session | None) -> int:
+    return session.store.session(session.id).nodes if session else 0
+
+
+def _node_since(session: Session | None, before: int, role: str, name: str | None) -> str | None:
+    """The node that the call opened: the first of its role without a caller. A failed read costs the id, not the result."""
+    if session is None:
+        return None
+    try:
+        after = before
+        while page := session.store.page(session.id, after=after):
+            for node in page:
+                if node.role == role and node.caller is None and name in (None, node.name):
+                    return node.id
+            after = page[-1].seq
+    except StoreError as error:
+        output.complain(f"the run's node cannot be read: {error}")
+    return None
+
+
+def report(outcome: Outcome, *, as_json: bool, show: Callable[[Any], None] = output.write_result) -> int:
+    """Print an outcome and return the exit code."""
+    if outcome.failure is not None and outcome.failure.message:
+        _tell(outcome.failure)
+    if as_json:
+        document: dict[str, Any] = {"result": outcome.result, "session": outcome.session, "node": outcome.node}
+        if outcome.failure is not None:
+            document["error"] = outcome.failure.error
+        output.write_json(document)
+    elif outcome.failure is None:
+        show(outcome.result)
+    if outcome.failure is not None and outcome.failure.ended:
+        _leave_threads_behind(outcome.failure.code)
+    return 0 if outcome.failure is None else outcome.failure.code
+
+
+def _leave_threads_behind(code: int) -> None:
+    """End the process when threads of an ended run still work: Python would wait for them for as long as they like."""
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _tell(failure: Failure) -> None:
+    if failure.message.startswith(("Traceback", "  + ")) or "\n" in failure.message:
+        print(failure.message, file=sys.stderr, flush=True)  # noqa: T201 - the user's traceback, as Python prints it
+    else:
+        output.complain(failure.message)
+
+
+@contextlib.contextmanager
+def stdout_for(as_json: bool) -> Generator[None]:
+    """Keep stdout for the one JSON document."""
+    with streams.stdout_to_stderr() if as_json else contextlib.nullcontext():
+        yield
+
+
+def seconds_of(text: str | None) -> float | None:
+    """``--timeout`` as seconds; None when it was not given."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise usage(f"--timeout {text} is no number of seconds above 0")
+    return seconds

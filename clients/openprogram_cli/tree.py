@@ -1,0 +1,107 @@
+"""A session as a tree of who called whom: functions, model calls and what was said, one line each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from openprogram_cli.output import one_line, plain, seconds
+from openprogram_cli.stored import short
+from openprogram_cli.streams import holds
+
+if TYPE_CHECKING:
+    from openprogram.context.call import Call
+
+VALUE_WIDTH = 48
+
+
+class Glyphs(NamedTuple):
+    """The pieces that the branches are drawn with."""
+
+    fork: str
+    last: str
+    line: str
+    space: str
+
+
+def glyphs() -> Glyphs:
+    """Box characters where stdout has them, else ASCII."""
+    return Glyphs("├─ ", "└─ ", "│  ", "   ") if holds("├└│─") else Glyphs("|- ", "`- ", "|  ", "   ")
+
+
+def lines_of(nodes: Sequence[Call]) -> Iterator[str]:
+    """The tree, in the order in which calls began. A node whose caller is not among the nodes is a root."""
+    children: dict[str | None, list[Call]] = defaultdict(list)
+    known = {node.id for node in nodes}
+    for node in nodes:
+        children[node.caller if node.caller in known else None].append(node)
+    pieces = glyphs()
+    # A stack, since nothing bounds how deep calls nest.
+    stack = [(node, "", "") for node in reversed(children[None])]
+    while stack:
+        node, prefix, below = stack.pop()
+        yield prefix + line_of(node)
+        inner = children.get(node.id, [])
+        for position, child in reversed(list(enumerate(inner))):
+            is_last = position == len(inner) - 1
+            stack.append((child, below + (pieces.last if is_last else pieces.fork), below + (pieces.space if is_last else pieces.line)))
+
+
+def line_of(node: Call) -> str:
+    """Kind, call, result, status, duration, tokens and short id of a node."""
+    parts = [title_of(node), *_notes(node), f"[{short(node.id)}]"]
+    return "  ".join(part for part in parts if part)
+
+
+def title_of(node: Call) -> str:
+    """What the node did: the call of a function and its result, the prompt and reply of a model call."""
+    arrow = " → " if holds("→") else " -> "
+    if node.role == "code":
+        title, result = _call(node), node.output
+    elif node.role == "llm":
+        title, result = f"model {one_line(_model_of(node), 60)}{_prompt_of(node)}", _picked(node)
+    else:
+        return f"user: {_value(node.input)}"
+    return title if result is None or node.status != "completed" else f"{title}{arrow}{_value(result)}"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _call(node: Call) -> str:
+    arguments = _mapping(node.input)
+    return f"{one_line(node.name, 80)}({', '.join(f'{one_line(str(name), 40)}={_value(value)}' for name, value in arguments.items())})"
+
+
+def _value(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) and len(value) <= VALUE_WIDTH * 4 else value if isinstance(value, str) else str(plain(value))
+    return one_line(text, VALUE_WIDTH)
+
+
+def _model_of(node: Call) -> str:
+    model = node.metadata.get("model")
+    return model if isinstance(model, str) and model else node.name
+
+
+def _prompt_of(node: Call) -> str:
+    said = _mapping(node.input).get("messages") or ()
+    messages: list[Any] = [plain(message) for message in said]
+    texts = [block["text"] for message in messages for block in message.get("blocks", ()) if isinstance(block.get("text"), str)]
+    return f"({_value(texts[-1])})" if texts else ""
+
+
+def _picked(node: Call) -> Any:
+    pick = node.metadata.get("pick") or node.metadata.get("decision")
+    return node.output if pick is None else pick
+
+
+def _notes(node: Call) -> list[str]:
+    duration = node.metadata.get("duration_s")
+    notes = [node.status, seconds(duration) if isinstance(duration, int | float) else ""]
+    if counts := _mapping(node.metadata.get("usage")):
+        notes.append(f"{counts.get('input_tokens', 0)}+{counts.get('output_tokens', 0)} tokens")
+    if told := _mapping(node.metadata.get("error")):
+        notes.append(one_line(f"{told.get('type', 'error')}: {told.get('message', '')}", 100))
+    return notes

@@ -1,0 +1,228 @@
+"""The files of a workspace and the functions in them, read from source only: nothing of an untrusted folder is imported or executed.
+
+The root of a path is the nearest folder upward that holds ``pyproject.toml`` or ``.git``, else the path's own folder. Scanned are the files that ``functions``
+in ``[tool.openprogram]`` names, by default every ``.py`` file below the root, without virtual environments, ``node_modules``, hidden folders and what git
+ignores.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from openprogram_protocol.functions import FunctionList, SourceError
+
+from openprogram_daemon.discovery.metadata import Module, functions_of, top_level_names
+from openprogram_daemon.discovery.names import Binding, Scope
+
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "__pypackages__"})
+_GIT_TIMEOUT_S = 20
+
+
+class Settings(NamedTuple):
+    """``[tool.openprogram]`` of a workspace; ``error`` says why the file could not be read."""
+
+    model: str | None = None
+    functions: tuple[str, ...] | None = None
+    error: SourceError | None = None
+
+
+def root_of(path: Path) -> Path:
+    """The workspace that a file or folder belongs to."""
+    start = path if path.is_dir() else path.parent
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
+            return folder
+    return start
+
+
+def settings_of(root: Path) -> Settings:
+    """Read ``[tool.openprogram]``; an absent table or file is empty settings, a broken one an error in them."""
+    file = root / "pyproject.toml"
+    try:
+        table: Any = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {})
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, ValueError) as error:
+        return Settings(error=SourceError(file="pyproject.toml", line=1, message=str(error)))
+    own: Any = cast("dict[str, Any]", table).get("openprogram") if isinstance(table, dict) else None
+    return _checked(cast("dict[str, Any]", own)) if isinstance(own, dict) else Settings()
+
+
+def _checked(table: dict[str, Any]) -> Settings:
+    model, functions = table.get("model"), table.get("functions")
+    problem = None
+    if model is not None and not isinstance(model, str):
+        problem = f"[tool.openprogram] model = {model!r} must be a string such as 'anthropic:claude-sonnet-4-6'"
+    if isinstance(functions, str):
+        functions = [functions]
+    if functions is not None and not (isinstance(functions, list) and all(isinstance(item, str) for item in cast("list[Any]", functions))):
+        problem = f"[tool.openprogram] functions = {functions!r} must be a list of paths or globs"
+    if problem:
+        return Settings(error=SourceError(file="pyproject.toml", line=1, message=problem))
+    return Settings(model, None if functions is None else tuple(cast("list[str]", functions)))
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Every ``.py`` file below a folder that is the user's own work, sorted."""
+    listed = _listed_by_git(folder)
+    found = _walked(folder) if listed is None else (file for path in listed for file in _kept(folder, path))
+    return sorted(set(found))
+
+
+def _kept(folder: Path, path: Path) -> Iterable[Path]:
+    between = path.relative_to(folder).parts[:-1]
+    if any(_is_skipped(name) for name in between) or _in_environment(folder, between):
+        return ()
+    if path.is_dir():  # a repository inside this one: git lists its folder only
+        return python_files(path) if not _is_skipped(path.name) else ()
+    return (path,) if path.suffix == ".py" and path.is_file() else ()
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name in _SKIPPED
+
+
+def _in_environment(folder: Path, between: tuple[str, ...]) -> bool:
+    return any((folder.joinpath(*between[: depth + 1]) / "pyvenv.cfg").exists() for depth in range(len(between)))
+
+
+def _listed_by_git(folder: Path) -> list[Path] | None:
+    """What git tracks or would track below a folder; None outside a repository, without git, or when git ignores the folder itself."""
+    git = shutil.which("git")
+    if git is None or not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return None
+    if folder != root_of(folder) and _run_git(git, folder, "check-ignore", "-q", ".") is not None:
+        return None
+    output = _run_git(git, folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return None if output is None else [folder / os.fsdecode(name.rstrip(b"/")) for name in output.split(b"\0") if name]
+
+
+def _run_git(git: str, folder: Path, *arguments: str) -> bytes | None:
+    # The repository may be anybody's: its configured programs (fsmonitor, hooks) must not run because somebody looked at it.
+    command = [git, "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False)  # noqa: S603 - fixed arguments
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    for base, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_skipped(name) and not (Path(base) / name / "pyvenv.cfg").exists()]
+        yield from (Path(base) / name for name in files if name.endswith(".py"))
+
+
+def scanned_files(root: Path, settings: Settings) -> list[Path]:
+    """The files that a scan of the workspace reads."""
+    if settings.functions is None:
+        return python_files(root)
+    found: set[Path] = set()
+    for pattern in settings.functions:
+        found.update(_matching(root, pattern))
+    return sorted(found)
+
+
+def _matching(root: Path, pattern: str) -> Iterable[Path]:
+    path = root / pattern
+    if path.is_dir():
+        return python_files(path.resolve())
+    if path.is_file():
+        return [path]
+    try:
+        return [file for file in root.glob(pattern) if file.suffix == ".py" and file.is_file()]
+    except (ValueError, NotImplementedError):  # an absolute or empty pattern names nothing below the root
+        return []
+
+
+def module_name(root: Path, file: Path) -> tuple[str, bool]:
+    """The dotted name of a file below the root (``src`` left out) and whether it is a package's ``__init__``."""
+    parts = [*file.relative_to(root).with_suffix("").parts] if file.is_relative_to(root) else [file.stem]
+    if parts[0] == "src" and len(parts) > 1:
+        parts = parts[1:]
+    is_package = parts[-1] == "__init__"
+    return ".".join(parts[:-1] if is_package else parts), is_package
+
+
+class Workspace:
+    """A root and its files. Names that one file imports from another are followed on demand, each file parsed once for that."""
+
+    def __init__(self, root: Path, *, settings: Settings | None = None) -> None:
+        self.root = root.resolve()
+        self.settings = settings_of(self.root) if settings is None else settings
+        self._scopes: dict[Path, Scope | None] = {}
+        self._visiting: set[str] = set()
+
+    def scan(self, files: Iterable[Path] | None = None) -> FunctionList:
+        """The functions of the given files, by default of all that the settings name, and the errors of those that cannot be read."""
+        chosen = scanned_files(self.root, self.settings) if files is None else files
+        modules = [self.read(file) for file in chosen]
+        errors = [error for module in modules for error in module.errors]
+        if self.settings.error is not None:
+            errors.insert(0, self.settings.error)
+        return FunctionList(root=str(self.root), functions=[info for module in modules for info in module.functions], errors=errors)
+
+    def read(self, file: Path) -> Module:
+        """One file: its functions, or its error."""
+        shown = self._shown(file)
+        data = _content(file)
+        if isinstance(data, str):
+            return Module([], [SourceError(file=shown, line=1, message=data)])
+        name, is_package = module_name(self.root, _absolute(file))
+        return functions_of(data, shown, module=name, is_package=is_package, resolver=self._resolve)
+
+    def _shown(self, file: Path) -> str:
+        path = _absolute(file)
+        name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
+        return name.encode("utf-8", "backslashreplace").decode()
+
+    def _resolve(self, path: str) -> Binding | None:
+        """Follow a dotted path into the file that defines its last name; a circle of imports leads nowhere."""
+        module, _, name = path.rpartition(".")
+        file = self._file_of(module) if module else None
+        if file is None or path in self._visiting:
+            return None
+        self._visiting.add(path)
+        try:
+            scope = self._scope(file)
+            return None if scope is None else scope.mentioned(name)
+        finally:
+            self._visiting.discard(path)
+
+    def _file_of(self, module: str) -> Path | None:
+        relative = Path(*module.split("."))
+        for base in (self.root, self.root / "src"):
+            for candidate in ((base / relative).with_suffix(".py"), base / relative / "__init__.py"):
+                if candidate.is_file():
+                    return candidate
+        return None
+
+    def _scope(self, file: Path) -> Scope | None:
+        if file not in self._scopes:
+            self._scopes[file] = None  # what a circle of imports meets
+            data = _content(file)
+            name, is_package = module_name(self.root, file)
+            if not isinstance(data, str):
+                self._scopes[file] = top_level_names(data, str(file), module=name, is_package=is_package, resolver=self._resolve)
+        return self._scopes[file]
+
+
+def _absolute(file: Path) -> Path:
+    """Where a file stands; a link to a file is named by its own place, not by what it points to."""
+    return file.parent.resolve() / file.name
+
+
+def _content(file: Path) -> bytes | str:
+    """The bytes of a file, or why they cannot be had. Anything but a regular file (a pipe would block for ever) is refused."""
+    try:
+        return file.read_bytes() if file.is_file() else "this is no regular file"
+    except OSError as error:
+        return f"the file cannot be read: {error.strerror or error}"

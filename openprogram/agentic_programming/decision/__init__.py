@@ -1,0 +1,54 @@
+"""Let a model choose what happens next.
+
+`make(prompt, options)` asks for one pick and resolves it into the result of the next step: a function is run, a value returned. The choice is the branch; there is no
+``if`` to write. ``runtime.exec(..., choices=options)`` does the same at the end of a whole turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
+from openprogram.agentic_programming.decision.options import build_menu, value
+from openprogram.agentic_programming.decision.reply import extract_action
+from openprogram.context.scope import _current_runtime  # pyright: ignore[reportPrivateUsage] - the name is documented
+from openprogram.errors import DecisionError
+
+__all__ = ["DECISION_FINISH_INSTRUCTION", "DecisionError", "amake", "extract_action", "make", "render_options", "value"]
+
+
+def render_options(options: Any) -> str:
+    """The menu as text, as `make` appends it to a prompt. Raises ValueError or TypeError for a bad menu."""
+    from openprogram.agentic_programming.decision.menu import render
+
+    return render(build_menu(options))
+
+
+def make(prompt: str, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+    """Ask the model to pick one of ``options`` and return the result of the pick: a function's return value (an async one is awaited), or the value.
+
+    ``options`` is ``{name: handler}`` or a list; ``context`` fills the parameters that the model does not see. ``max_retries`` is how often a reply that is no valid pick is
+    asked again. Raises DecisionError when the model never picks validly; ValueError or TypeError for a bad menu, before any model call; RuntimeError without a runtime.
+    """
+    return _runtime(runtime).decide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
+
+
+async def amake(prompt: str, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+    """`make` for async code."""
+    return await _runtime(runtime).adecide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
+
+
+def _runtime(runtime: Any) -> Any:
+    runtime = runtime if runtime is not None else _current_runtime.get()
+    if runtime is None:
+        raise RuntimeError(
+            "decision.make found no runtime: declare a parameter runtime=None on the @agentic_function around it (it fills itself), or pass runtime= explicitly"
+        )
+    return runtime
+
+
+def _checked(max_retries: Any) -> int:
+    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+        raise ValueError(f"max_retries counts re-asks: a whole number of at least 0, not {max_retries!r}")
+    return max_retries

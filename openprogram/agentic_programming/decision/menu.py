@@ -1,0 +1,124 @@
+"""A menu as a model sees it: as text, as one JSON Schema for providers that can constrain their output, and as short texts for picks in two steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from openprogram.agentic_programming.decision.options import Menu, Option
+from openprogram.functions.schema import Schema
+
+DECISION_FINISH_INSTRUCTION = (
+    "Do the work first, with tools where they help. When you are done, end with one JSON object that picks exactly one of the options below and nothing after it."
+)
+
+_NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}
+_PLACEHOLDERS: dict[str, Any] = {"string": "<str>", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
+
+
+def render(menu: Menu) -> str:
+    """The menu as text: per option its signature, description, parameters and a ``Call:`` line that shows the JSON of picking it."""
+    return "\n\n".join(["Options:", *(_render_option(option) for option in menu.options.values())])
+
+
+def _render_option(option: Option) -> str:
+    required = option.schema["required"]
+    root = option.schema
+    signature = ", ".join(_signature_part(name, schema, name in required, root) for name, schema in option.properties.items())
+    lines = [f"{option.name}({signature})"]
+    if option.description:
+        lines += [f"  {line}" for line in option.description.strip().splitlines()]
+    lines += [detail for name, schema in option.properties.items() if (detail := _detail(name, schema, name in required, root))]
+    example = {"call": option.name, "args": {name: placeholder(schema, root) for name, schema in option.properties.items() if name in required}}
+    return "\n".join([*lines, f"  Call: {json.dumps(example, ensure_ascii=False)}"])
+
+
+def _signature_part(name: str, schema: Schema, required: bool, root: Schema) -> str:
+    text = f"{name}: {type_name(schema, root)}"
+    if required:
+        return text
+    return f"{text} = {json.dumps(schema['default'], ensure_ascii=False)}" if "default" in schema else f"{text} = …"
+
+
+def _detail(name: str, schema: Schema, required: bool, root: Schema) -> str:
+    notes = [schema["description"]] if schema.get("description") else []
+    if allowed := resolve(schema, root).get("enum"):
+        notes.append(f"one of {', '.join(json.dumps(item, ensure_ascii=False) for item in allowed)}")
+    if not required:
+        notes.append("optional")
+    return f"  - {name}: {'; '.join(notes)}" if notes else ""
+
+
+def resolve(schema: Schema, root: Schema) -> Schema:
+    """A schema with its ``$ref`` followed."""
+    for _ in range(20):
+        if "$ref" not in schema:
+            break
+        schema = cast("Schema", root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}))
+    return schema
+
+
+def type_name(schema: Schema, root: Schema, depth: int = 0) -> str:
+    """A schema's type in Python's words, such as ``list[str]`` or ``int | None``."""
+    schema = resolve(schema, root)
+    if depth > 4:
+        return "…"
+    if branches := schema.get("anyOf"):
+        return " | ".join(dict.fromkeys(type_name(branch, root, depth + 1) for branch in branches))
+    kind = schema.get("type")
+    if kind == "array" and schema.get("items"):
+        return f"list[{type_name(schema['items'], root, depth + 1)}]"
+    if kind is None and "enum" in schema:
+        return " | ".join(dict.fromkeys(type(item).__name__ for item in schema["enum"]))
+    return _NAMES.get(kind or "", "any")
+
+
+def placeholder(schema: Schema, root: Schema, depth: int = 0) -> Any:
+    """A value of the right shape for the ``Call:`` line."""
+    schema = resolve(schema, root)
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if branches := schema.get("anyOf"):
+        return placeholder(branches[0], root, depth + 1)
+    if depth < 6 and schema.get("type") == "array" and schema.get("items"):
+        return [placeholder(schema["items"], root, depth + 1)]
+    if depth < 6 and schema.get("properties"):
+        return {name: placeholder(item, root, depth + 1) for name, item in schema["properties"].items()}
+    return _PLACEHOLDERS.get(schema.get("type", "string"), "<str>")
+
+
+def schema_of(menu: Menu) -> Schema:
+    """One JSON Schema of every valid pick: a union with a ``call`` constant per option."""
+    definitions: Schema = {}
+    branches: list[Schema] = []
+    for option in menu.options.values():
+        arguments = dict(option.schema)
+        definitions.update(arguments.pop("$defs", {}))
+        properties = {"call": {"const": option.name}, "args": arguments}
+        branches.append({"type": "object", "properties": properties, "required": ["call", "args"], "additionalProperties": False})
+    schema: Schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def short_menu(menu: Menu) -> str:
+    """The options in a line each, for a model that first answers with one name."""
+    lines = [f"- {option.name}: {summary}" if (summary := _summary(option)) else f"- {option.name}" for option in menu.options.values()]
+    return "\n".join([*lines, f"Answer with one of: {', '.join(menu.options)}"])
+
+
+def _summary(option: Option) -> str:
+    return option.description.strip().splitlines()[0] if option.description.strip() else ""
+
+
+def arguments_question(option: Option) -> str:
+    """What asks for the arguments of an option that was picked by name."""
+    root = option.schema
+    wanted = [f"{name} ({type_name(schema, root)}{', ' + schema['description'] if schema.get('description') else ''})" for name, schema in option.properties.items()]
+    return f"Arguments of {option.name} as JSON, taken from the message: {', '.join(wanted)}"
+
+
+def names_grammar(menu: Menu) -> str:
+    """A GBNF grammar that admits exactly the option names."""
+    return "root ::= " + " | ".join(json.dumps(name, ensure_ascii=False) for name in menu.options)

@@ -1,0 +1,88 @@
+"""The one background event loop that sync callers share.
+
+`run` sends a coroutine there with the caller's context and waits. A caller that is itself on the loop (an async tool that uses the sync API) would wait for itself;
+it gets a loop of its own. An interrupt of the waiting thread cancels the coroutine and waits until it has closed what it opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_owner: tuple[int, int] = (0, 0)
+"""Process id (a forked child needs a loop of its own) and thread id of the background loop."""
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The process's loop, started at first use."""
+    global _loop, _owner
+    with _lock:
+        if _loop is None or _loop.is_closed() or _owner[0] != os.getpid():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(loop,), name="openprogram-loop", daemon=True)
+            thread.start()
+            _loop, _owner = loop, (os.getpid(), thread.ident or 0)
+        return _loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+
+def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of ``make()`` run on the background loop, in a copy of the caller's context."""
+    loop = background_loop()
+    if threading.get_ident() == _owner[1]:
+        return _run_beside(make)
+    future: Future[T] = Future()
+    context = contextvars.copy_context()
+    tasks: list[asyncio.Task[None]] = []
+    loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(_settle(make, future), context=context)))
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            _wait_quietly(future)
+        raise
+
+
+async def _settle(make: Callable[[], Coroutine[Any, Any, T]], future: Future[T]) -> None:
+    try:
+        result = await make()
+    except BaseException as error:
+        # The error belongs to the waiting thread; raising it here as well would make the loop report it.
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _wait_quietly(future: Future[Any]) -> None:
+    try:
+        future.exception(timeout=5)
+    except BaseException:  # a second interrupt, or a coroutine that will not end: the first one is what the caller must see
+        return
+
+
+def _run_beside(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    context = contextvars.copy_context()
+    future: Future[T] = Future()
+
+    def serve() -> None:
+        try:
+            future.set_result(context.run(asyncio.run, make()))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=serve, name="openprogram-nested-loop", daemon=True).start()
+    return future.result()

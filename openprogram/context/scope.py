@@ -1,0 +1,190 @@
+"""Where a call runs: the session, the frame it enters and the function around it, carried in one ContextVar.
+
+`Scope` is immutable: entering a function sets a new one and leaving restores the old, so that threads and tasks that copied the context never see each other's. All
+recording goes through here, and a failure to record is logged and counted, never raised into the user's function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from openprogram.context.call import Call, Close, Frame, new_id
+from openprogram.context.messages import Message
+from openprogram.context.view import View, entry_line
+from openprogram.errors import StoreError
+
+if TYPE_CHECKING:
+    from openprogram.store.base import Store
+
+logger = logging.getLogger("openprogram.record")
+
+failures = 0
+"""How many writes could not be recorded since the process started."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The frame that calls made here enter. ``caller`` is the function node around them, ``function`` its name."""
+
+    store: Any
+    session: str
+    view: View
+    caller: str | None = None
+    function: str | None = None
+    render_range: dict[str, int] = {}
+
+
+current: ContextVar[Scope | None] = ContextVar("openprogram_scope", default=None)
+depth: ContextVar[dict[int, int]] = ContextVar("openprogram_depth", default={})  # noqa: B039 - never mutated, replaced on entry
+_current_runtime: ContextVar[Any] = ContextVar("_current_runtime", default=None)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Turn a failure to record into a log line and a count."""
+    global failures
+    try:
+        yield
+    except StoreError as error:
+        failures += 1
+        logger.warning("a call could not be recorded: %s", error)
+
+
+class History:
+    """What one model call sees: a view up to k entries, with the render range of its function."""
+
+    def __init__(self, scope: Scope, node: Call) -> None:
+        self._scope = scope
+        self._call = node
+        self.node: str | None = node.id
+
+    def messages(self) -> list[Message]:
+        """The history, rendered."""
+        assert self._call.reads is not None
+        return self._scope.view.messages(self._call.reads.upto, **self._scope.render_range)
+
+
+class OpenCall:
+    """A node that was opened and waits for its end; does nothing when it could not be recorded."""
+
+    def __init__(self, scope: Scope | None, node: Call | None) -> None:
+        self.scope = scope
+        self.node = node
+        self._started = time.monotonic()
+
+    @property
+    def id(self) -> str | None:
+        """The node's id, or None when nothing is recorded."""
+        return self.node.id if self.node else None
+
+    def history(self) -> History | None:
+        """The history that the node reads."""
+        return History(self.scope, self.node) if self.scope and self.node and self.node.reads else None
+
+    def finish(self, status: Any, output: Any = None, *, enters: bool, exchanges: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None) -> None:
+        """Close the node."""
+        if self.scope is None or self.node is None:
+            return
+        duration = round(time.monotonic() - self._started, 6)
+        close = Close(
+            id=self.node.id,
+            status=status,
+            output=output,
+            exchanges=exchanges,
+            metadata={"duration_s": duration, **(metadata or {})},
+            ended_at=time.time(),
+            enters=enters,
+        )
+        with recording():
+            self.scope.store.finish(close)
+
+    def fail(self, error: BaseException, *, trace: str = "") -> None:
+        """Close the node with what was raised; an error joins the log (so that the frame knows), a cancelled call does not."""
+        cancelled = is_cancellation(error)
+        details = {"type": type(error).__name__, "message": str(error), "trace": trace}
+        is_code = self.node is not None and self.node.role == "code"
+        self.finish("cancelled" if cancelled else "error", metadata={"error": details}, enters=is_code and not cancelled)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether the error means that somebody ended the call, rather than that it failed."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return isinstance(error, KeyboardInterrupt | GeneratorExit) or "CancelledError" in names
+
+
+def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> OpenCall:
+    """Write a node into the current scope before its work begins."""
+    scope = current.get()
+    if scope is None:
+        return OpenCall(None, None)
+    node = Call(
+        id=new_id(role),
+        session=scope.session,
+        role=role,
+        name=name,
+        frame=scope.view.frame.id,
+        input=value,
+        caller=scope.caller,
+        metadata=metadata,
+        started_at=time.time(),
+    )
+    with recording():
+        return OpenCall(scope, scope.store.append(node))
+    return OpenCall(None, None)
+
+
+def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int]) -> tuple[OpenCall, Scope | None]:
+    """Write a function's node and open its frame; the scope is what its body runs in."""
+    scope = current.get()
+    if scope is None:
+        return OpenCall(None, None), None
+    node_id = new_id("code")
+    frame = Frame(id=new_id("frame"), session=scope.session, parent=scope.view.frame.id, owner=node_id)
+    node = Call(
+        id=node_id,
+        session=scope.session,
+        role="code",
+        name=name,
+        frame=scope.view.frame.id,
+        input=arguments,
+        caller=scope.caller,
+        metadata={**metadata, "frame": frame.id},
+        started_at=time.time(),
+    )
+    with recording():
+        node = scope.store.append(node, opens=frame)
+        opened = scope.store.frame(frame.id) or frame
+        inner = Scope(
+            store=scope.store,
+            session=scope.session,
+            view=scope.view.opened_by(node, opened),
+            caller=node.id,
+            function=name,
+            render_range=render_range,
+        )
+        return OpenCall(scope, node), inner
+    return OpenCall(None, None), scope
+
+
+def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int]) -> tuple[OpenCall, Scope | None]:
+    """Enter a function of which nothing may be written: its frame lives in memory, so that it still sees its surroundings and its own progress."""
+    outer = current.get()
+    if outer is None:
+        return OpenCall(None, None), None
+    from openprogram.store.memory import MemoryStore
+
+    store = MemoryStore()
+    info = store.create_session("hidden")
+    node_id = new_id("code")
+    frame = Frame(id=new_id("frame"), session=info.id, parent=info.frame, owner=node_id)
+    node = Call(id=node_id, session=info.id, role="code", name=name, frame=info.frame, input=arguments, metadata=metadata, started_at=time.time())
+    store.append(node, opens=frame)
+    seen = outer.view.log(len(outer.store.log(outer.view.frame.id)))
+    view = View(store, frame, (*outer.view.base, *seen, entry_line(node)))
+    return OpenCall(None, None), Scope(store=store, session=info.id, view=view, caller=node_id, function=name, render_range=render_range)

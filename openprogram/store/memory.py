@@ -1,0 +1,186 @@
+"""A store that lives as long as the object: for tests, and for a session nobody needs afterwards.
+
+It keeps encoded rows, never the caller's live objects, so that what is read is a snapshot in the same form as from a file. It cannot survive its process,
+and a fork copies it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from openprogram.context.call import TERMINAL, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
+from openprogram.errors import StoreClosedError, StoreError, UnknownSessionError
+from openprogram.store import forks, rows
+from openprogram.store.ids import check_session_id
+
+
+class MemoryStore:
+    """A `Store` in this process's memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._clear()
+        forks.guard(self)
+
+    def _clear(self) -> None:
+        self._sessions: dict[str, SessionInfo] = {}
+        self._order: dict[str, list[str]] = {}
+        self._rows: dict[str, rows.Row] = {}
+        self._payloads: dict[bytes, str] = {}
+        self._frames: dict[str, Frame] = {}
+        self._opened_by: dict[str, str] = {}
+        self._logs: dict[str, list[LogEntry]] = {}
+
+    @contextmanager
+    def _open(self) -> Generator[None]:
+        with self._lock:
+            if self._closed:
+                raise StoreClosedError("the memory store was closed; make a new one")
+            yield
+
+    def before_fork(self) -> None:
+        """Keep the lock free of other threads while the process is copied."""
+        self._lock.acquire()
+
+    def after_fork(self) -> None:
+        """Let the others go on."""
+        self._lock.release()
+
+    def create_session(self, session_id: str, *, title: str = "") -> SessionInfo:
+        """See `Store.create_session`."""
+        check_session_id(session_id)
+        with self._open():
+            info = self._sessions.get(session_id)
+            if info is None:
+                now = time.time()
+                info = SessionInfo(id=session_id, title=title, frame=new_id("frame"), created_at=now, updated_at=now)
+                self._order[session_id] = []
+                self._add_frame(Frame(id=info.frame, session=session_id))
+            elif title and not info.title:
+                info = msgspec.structs.replace(info, title=title)
+            self._sessions[session_id] = info
+            return info
+
+    def session(self, session_id: str) -> SessionInfo:
+        """See `Store.session`."""
+        with self._open():
+            return self._session(session_id)
+
+    def _session(self, session_id: str) -> SessionInfo:
+        if (info := self._sessions.get(session_id)) is None:
+            raise UnknownSessionError(f"no session {session_id!r} in the memory store")
+        return info
+
+    def sessions(self, *, limit: int = 50, offset: int = 0) -> list[SessionInfo]:
+        """See `Store.sessions`."""
+        with self._open():
+            # The dict is kept in the order of the last write, oldest first.
+            newest = list(reversed(self._sessions.values()))
+            return newest[max(0, offset) :][: max(0, limit)]
+
+    def _touch(self, session_id: str, *, added: int) -> SessionInfo:
+        info = self._sessions.pop(session_id)
+        self._sessions[session_id] = info = msgspec.structs.replace(info, nodes=info.nodes + added, updated_at=max(info.updated_at, time.time()))
+        return info
+
+    def _add_frame(self, frame: Frame) -> None:
+        self._frames[frame.id] = frame
+        self._logs[frame.id] = []
+        if frame.owner is not None:
+            self._opened_by[frame.owner] = frame.id
+
+    def append(self, call: Call, *, opens: Frame | None = None) -> Call:
+        """See `Store.append`."""
+        packer = rows.Packer()
+        row = packer.row(call, "")
+        with self._open():
+            self._check(call, opens)
+            log = self._logs[call.frame]
+            predecessor = call.predecessor or (log[-1].node if log else None)
+            reads = call.reads or (Reads(call.frame, len(log)) if call.role == "llm" else None)
+            seq = self._touch(call.session, added=1).nodes
+            self._payloads.update(packer.payloads)
+            self._order[call.session].append(call.id)
+            self._rows[call.id] = row._replace(seq=seq, predecessor=predecessor, reads_frame=reads and reads.frame, reads_upto=reads and reads.upto)
+            if opens is not None:
+                base = len(self._logs[opens.parent]) if opens.parent is not None else 0
+                self._add_frame(msgspec.structs.replace(opens, base=base))
+        return msgspec.structs.replace(call, seq=seq, predecessor=predecessor, reads=reads)
+
+    def _check(self, call: Call, opens: Frame | None) -> None:
+        self._session(call.session)
+        frame = self._frames.get(call.frame)
+        if frame is None or frame.session != call.session:
+            raise StoreError(f"node {call.id} cannot enter frame {call.frame!r}: session {call.session!r} has no such frame")
+        if call.id in self._rows:
+            raise StoreError(f"a node {call.id} exists already; nothing that was written is overwritten")
+        if opens is None:
+            return
+        if opens.id in self._frames or (opens.owner is not None and opens.owner in self._opened_by):
+            raise StoreError(f"frame {opens.id} exists already, or its owner has one")
+        if opens.session != call.session or (opens.parent is not None and opens.parent not in self._frames):
+            raise StoreError(f"frame {opens.id} cannot be opened in frame {opens.parent!r}: session {call.session!r} has no such frame")
+
+    def finish(self, close: Close) -> Call:
+        """See `Store.finish`."""
+        packer = rows.Packer()
+        ending = packer.ending(close)
+        if close.status not in TERMINAL:
+            raise StoreError(f"node {close.id} cannot be closed as {close.status!r}; a terminal state is one of {', '.join(sorted(TERMINAL))}")
+        with self._open():
+            row = self._rows.get(close.id)
+            if row is None:
+                raise StoreError(f"no node {close.id} in the memory store; append it before it is finished")
+            if row.status == "running":
+                self._payloads.update(packer.payloads)
+                self._rows[close.id] = row = row._replace(**ending._asdict())
+                self._touch(row.session, added=0)
+                if close.enters:
+                    inner = len(self._logs[self._opened_by[close.id]]) if close.id in self._opened_by else 0
+                    self._logs[row.frame].append(LogEntry(close.id, inner))
+        return self._call(row)
+
+    def _call(self, row: rows.Row) -> Call:
+        return rows.call_of(row, self._payloads, is_dead=lambda _: False)
+
+    def node(self, node_id: str) -> Call | None:
+        """See `Store.node`."""
+        found = self.nodes([node_id])
+        return found[0] if found else None
+
+    def nodes(self, node_ids: Iterable[str]) -> list[Call]:
+        """See `Store.nodes`."""
+        wanted = list(node_ids)
+        with self._open():
+            found = [self._rows[node_id] for node_id in wanted if node_id in self._rows]
+        return [self._call(row) for row in found]
+
+    def page(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Call]:
+        """See `Store.page`."""
+        with self._open():
+            self._session(session_id)
+            # Sequence numbers are given without gaps, from 1.
+            found = [self._rows[node_id] for node_id in self._order[session_id][max(0, after) :][: max(0, limit)]]
+        return [self._call(row) for row in found]
+
+    def frame(self, frame_id: str) -> Frame | None:
+        """See `Store.frame`."""
+        with self._open():
+            return self._frames.get(frame_id)
+
+    def log(self, frame_id: str, start: int = 0, stop: int | None = None) -> Sequence[LogEntry]:
+        """See `Store.log`."""
+        with self._open():
+            return self._logs.get(frame_id, [])[max(0, start) : None if stop is None else max(0, stop)]
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._closed = True
+            self._clear()

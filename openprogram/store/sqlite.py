@@ -1,0 +1,266 @@
+"""Sessions in one SQLite file that any number of threads and processes of the user may write.
+
+Every write is one transaction that begins with the write lock (``BEGIN IMMEDIATE``), so that what it reads (the next ``seq``, the length of a log) cannot
+change under it. Nothing is cached: a reader always sees what any process has committed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from openprogram.context.call import TERMINAL, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
+from openprogram.errors import StoreError, UnknownSessionError
+from openprogram.store import files, forks, owners, rows
+from openprogram.store.engine import Access, Options, mark_interrupted
+from openprogram.store.ids import check_session_id
+
+_COLUMNS = ", ".join(rows.Row._fields)
+_NODE = f"SELECT {_COLUMNS} FROM nodes"  # noqa: S608 - fixed names
+_INSERT = f"INSERT INTO nodes ({_COLUMNS}) VALUES ({', '.join('?' * len(rows.Row._fields))})"  # noqa: S608
+_SESSION = "SELECT id, title, frame, next_seq, created, updated FROM sessions"
+_MOST_VARIABLES = 500
+
+
+class SqliteStore:
+    """A `Store` in the file ``path``, made if it is missing (its folder must exist).
+
+    ``timeout_s`` is how long to wait for another process that writes. ``read_only`` never writes; a file without write permission is opened so by itself.
+    ``vfs`` names another of SQLite's file layers, for file systems with broken locks (``unix-dotfile``); every process must then use the same. Raises
+    StoreError, StoreCorruptError and StoreVersionError, each with the path; a file that is not a store is never written to.
+    """
+
+    def __init__(self, path: str | Path, *, read_only: bool = False, timeout_s: float = 30.0, vfs: str | None = None) -> None:
+        self.path = files.resolve(path)
+        self.read_only = read_only or (self.path.exists() and not os.access(self.path, os.W_OK))
+        if self.read_only and not os.access(self.path, os.R_OK):
+            raise StoreError(f"the store {self.path} may not be read; check its permissions, or name another file")
+        self._access = Access(Options(self.path, read_only=self.read_only, timeout_s=timeout_s, vfs=vfs))
+        self._access.engine()
+        forks.guard(self._access)
+        self._finalizer = weakref.finalize(self, self._access.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._access.closed
+
+    def create_session(self, session_id: str, *, title: str = "") -> SessionInfo:
+        """See `Store.create_session`."""
+        check_session_id(session_id)
+        cell = rows.text_cell(title)
+
+        def work(connection: sqlite3.Connection) -> SessionInfo:
+            found = _session(connection, session_id)
+            if found is None:
+                return _new_session(connection, session_id, title)
+            if title and not found.title:
+                connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (cell, session_id))
+                return msgspec.structs.replace(found, title=title)
+            return found
+
+        if (found := self._access.read(lambda connection: _session(connection, session_id))) and (found.title or not title):
+            return found
+        return self._access.write(work)
+
+    def session(self, session_id: str) -> SessionInfo:
+        """See `Store.session`."""
+        info = self._access.read(lambda connection: _session(connection, session_id))
+        if info is None:
+            raise self._unknown(session_id)
+        return info
+
+    def _unknown(self, session_id: str) -> UnknownSessionError:
+        return UnknownSessionError(f"no session {session_id!r} in {self.path}; `openprogram sessions` lists those there are")
+
+    def sessions(self, *, limit: int = 50, offset: int = 0) -> list[SessionInfo]:
+        """See `Store.sessions`."""
+        query = f"{_SESSION} ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?"
+        found = self._access.read(lambda connection: connection.execute(query, (max(0, limit), max(0, offset))).fetchall())
+        return [_info(row) for row in found]
+
+    def append(self, call: Call, *, opens: Frame | None = None) -> Call:
+        """See `Store.append`."""
+        packer = rows.Packer()
+        row = packer.row(call, owners.this_process())
+
+        def work(connection: sqlite3.Connection) -> rows.Row:
+            return self._append(connection, row, opens, packer.payloads)
+
+        row = self._access.write(work)
+        reads = None if row.reads_frame is None else Reads(row.reads_frame, row.reads_upto or 0)
+        return msgspec.structs.replace(call, seq=row.seq, predecessor=row.predecessor, reads=reads)
+
+    def _append(self, connection: sqlite3.Connection, row: rows.Row, opens: Frame | None, payloads: Mapping[bytes, str]) -> rows.Row:
+        seq = connection.execute("SELECT next_seq FROM sessions WHERE id = ?", (row.session,)).fetchone()
+        if seq is None:
+            raise self._unknown(row.session)
+        _check_frame(connection, row.frame, row.session, f"node {row.id} cannot enter")
+        length, last = _end_of_log(connection, row.frame)
+        row = row._replace(seq=seq[0], predecessor=row.predecessor or last)
+        if row.role == "llm" and row.reads_frame is None:
+            row = row._replace(reads_frame=row.frame, reads_upto=length)
+        _keep(connection, payloads)
+        _insert(connection, _INSERT, row, f"a node {row.id} exists already; nothing that was written is overwritten")
+        connection.execute("UPDATE sessions SET next_seq = next_seq + 1, updated = max(updated, ?) WHERE id = ?", (time.time(), row.session))
+        if opens is not None:
+            _open_frame(connection, opens, row.session)
+        return row
+
+    def finish(self, close: Close) -> Call:
+        """See `Store.finish`."""
+        packer = rows.Packer()
+        ending = packer.ending(close)
+        if close.status not in TERMINAL:
+            raise StoreError(f"node {close.id} cannot be closed as {close.status!r}; a terminal state is one of {', '.join(sorted(TERMINAL))}")
+
+        def work(connection: sqlite3.Connection) -> tuple[rows.Row, dict[bytes, str]]:
+            return self._finish(connection, close, ending, packer.payloads)
+
+        row, payloads = self._access.write(work)
+        return rows.call_of(row, payloads, is_dead=owners.is_dead)
+
+    def _finish(self, connection: sqlite3.Connection, close: Close, ending: rows.Ending, payloads: Mapping[bytes, str]) -> tuple[rows.Row, dict[bytes, str]]:
+        found = connection.execute(f"{_NODE} WHERE id = ?", (close.id,)).fetchone()
+        if found is None:
+            raise StoreError(f"no node {close.id} in {self.path}; append it before it is finished")
+        row = rows.Row._make(found)
+        if row.status == "running":
+            row = row._replace(**ending._asdict())
+            _keep(connection, payloads)
+            update = "UPDATE nodes SET status = ?, ended = ?, output = ?, exchanges = ?, closing = ? WHERE id = ?"
+            connection.execute(update, (*ending, close.id))
+            connection.execute("UPDATE sessions SET updated = max(updated, ?) WHERE id = ?", (time.time(), row.session))
+            if close.enters:
+                _enter(connection, row)
+        return row, _payloads(connection, [row])
+
+    def node(self, node_id: str) -> Call | None:
+        """See `Store.node`."""
+        found = self.nodes([node_id])
+        return found[0] if found else None
+
+    def nodes(self, node_ids: Iterable[str]) -> list[Call]:
+        """See `Store.nodes`."""
+        wanted = list(node_ids)
+
+        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, str]]:
+            by_id: dict[str, rows.Row] = {}
+            for start in range(0, len(wanted), _MOST_VARIABLES):
+                some = wanted[start : start + _MOST_VARIABLES]
+                query = f"{_NODE} WHERE id IN ({', '.join('?' * len(some))})"
+                by_id |= {row[0]: rows.Row._make(row) for row in connection.execute(query, some)}
+            found = [by_id[node_id] for node_id in wanted if node_id in by_id]
+            return found, _payloads(connection, found)
+
+        return self._calls(*self._access.read(work))
+
+    def page(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Call]:
+        """See `Store.page`."""
+
+        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, str]]:
+            query = f"{_NODE} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+            found = [rows.Row._make(row) for row in connection.execute(query, (session_id, max(0, after), max(0, limit)))]
+            if not found and _session(connection, session_id) is None:
+                raise self._unknown(session_id)
+            return found, _payloads(connection, found)
+
+        return self._calls(*self._access.read(work))
+
+    def _calls(self, found: Sequence[rows.Row], payloads: Mapping[bytes, str]) -> list[Call]:
+        dead = {owner: owners.is_dead(owner) for owner in {row.owner for row in found if row.status == "running"}}
+        if any(dead.values()):
+            self._access.post(mark_interrupted)
+        return [rows.call_of(row, payloads, is_dead=lambda owner: dead[owner]) for row in found]
+
+    def frame(self, frame_id: str) -> Frame | None:
+        """See `Store.frame`."""
+        query = "SELECT id, session, parent, base, owner FROM frames WHERE id = ?"
+        found = self._access.read(lambda connection: connection.execute(query, (frame_id,)).fetchone())
+        return None if found is None else Frame(id=found[0], session=found[1], parent=found[2], base=found[3], owner=found[4])
+
+    def log(self, frame_id: str, start: int = 0, stop: int | None = None) -> Sequence[LogEntry]:
+        """See `Store.log`."""
+        query = "SELECT node, inner_length FROM log WHERE frame = ? AND pos >= ? AND pos < ? ORDER BY pos"
+        bounds = (frame_id, max(0, start), 2**62 if stop is None else max(0, stop))
+        return self._access.read(lambda connection: [LogEntry._make(row) for row in connection.execute(query, bounds)])
+
+    def close(self) -> None:
+        """Commit what is on its way, then close the file; may be called twice."""
+        self._finalizer.detach()
+        self._access.close()
+
+
+def _info(row: Sequence[Any]) -> SessionInfo:
+    return SessionInfo(id=row[0], title=rows.text_of(row[1]), frame=row[2], nodes=row[3] - 1, created_at=row[4], updated_at=row[5])
+
+
+def _session(connection: sqlite3.Connection, session_id: str) -> SessionInfo | None:
+    found = connection.execute(f"{_SESSION} WHERE id = ?", (session_id,)).fetchone()
+    return None if found is None else _info(found)
+
+
+def _new_session(connection: sqlite3.Connection, session_id: str, title: str) -> SessionInfo:
+    now = time.time()
+    info = SessionInfo(id=session_id, title=title, frame=new_id("frame"), created_at=now, updated_at=now)
+    connection.execute("INSERT INTO sessions VALUES (?, ?, ?, 1, ?, ?)", (session_id, rows.text_cell(title), info.frame, now, now))
+    connection.execute("INSERT INTO frames VALUES (?, ?, NULL, 0, NULL)", (info.frame, session_id))
+    return info
+
+
+def _check_frame(connection: sqlite3.Connection, frame: str, session: str, what: str) -> None:
+    found = connection.execute("SELECT session FROM frames WHERE id = ?", (frame,)).fetchone()
+    if found is None or found[0] != session:
+        raise StoreError(f"{what} frame {frame!r}: session {session!r} has no such frame")
+
+
+def _end_of_log(connection: sqlite3.Connection, frame: str) -> tuple[int, str | None]:
+    """The length of a frame's log and the node that entered last."""
+    found = connection.execute("SELECT pos, node FROM log WHERE frame = ? ORDER BY pos DESC LIMIT 1", (frame,)).fetchone()
+    return (0, None) if found is None else (found[0] + 1, found[1])
+
+
+def _insert(connection: sqlite3.Connection, statement: str, values: Sequence[Any], what: str) -> None:
+    try:
+        connection.execute(statement, values)
+    except sqlite3.IntegrityError as error:
+        raise StoreError(what) from error
+
+
+def _open_frame(connection: sqlite3.Connection, frame: Frame, session: str) -> None:
+    base = 0
+    if frame.parent is not None:
+        _check_frame(connection, frame.parent, frame.session, f"frame {frame.id} cannot be opened in")
+        base, _ = _end_of_log(connection, frame.parent)
+    if frame.session != session:
+        raise StoreError(f"frame {frame.id} belongs to session {frame.session!r}, the node that opens it to {session!r}")
+    values = (frame.id, frame.session, frame.parent, base, frame.owner)
+    _insert(connection, "INSERT INTO frames VALUES (?, ?, ?, ?, ?)", values, f"frame {frame.id} exists already, or its owner has one")
+
+
+def _enter(connection: sqlite3.Connection, row: rows.Row) -> None:
+    owned = connection.execute("SELECT id FROM frames WHERE owner = ?", (row.id,)).fetchone()
+    inner = 0 if owned is None else _end_of_log(connection, owned[0])[0]
+    position, _ = _end_of_log(connection, row.frame)
+    connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", (row.frame, position, row.id, inner))
+
+
+def _keep(connection: sqlite3.Connection, payloads: Mapping[bytes, str]) -> None:
+    if payloads:
+        connection.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads.items())
+
+
+def _payloads(connection: sqlite3.Connection, found: Sequence[rows.Row]) -> dict[bytes, str]:
+    keys = list({key for row in found for key in rows.references(row)})
+    payloads: dict[bytes, str] = {}
+    for start in range(0, len(keys), _MOST_VARIABLES):
+        some = keys[start : start + _MOST_VARIABLES]
+        payloads |= dict(connection.execute(f"SELECT key, json FROM payloads WHERE key IN ({', '.join('?' * len(some))})", some))  # noqa: S608
+    return payloads

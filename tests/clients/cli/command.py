@@ -1,0 +1,101 @@
+"""The real `openprogram` command in a process of its own, with a home and a working folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TIMEOUT_S = 60
+
+UNSET = (
+    "OPENPROGRAM_MODEL",
+    "OPENPROGRAM_PROVIDER",
+    "AGENTIC_MODEL",
+    "AGENTIC_PROVIDER",
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "PYTHONIOENCODING",
+    "PYTHONUTF8",
+)
+
+
+class Done(NamedTuple):
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """stdout as one JSON document."""
+        return json.loads(self.out)
+
+
+class Command:
+    """Runs `openprogram` in ``folder``; ``environment`` is added to what it inherits."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder = folder
+        self.home = home
+
+    def write(self, files: Mapping[str, str | bytes]) -> None:
+        """Put files into the working folder."""
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def environment(self, added: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a command inherits: this process's environment, without what would choose a model or an encoding."""
+        kept = {name: value for name, value in os.environ.items() if name not in UNSET}
+        own = {"OPENPROGRAM_HOME": str(self.home), "OPENPROGRAM_CACHE": str(self.home / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**kept, **own, **(added or {})}
+
+    def __call__(self, *arguments: str | bytes, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "openprogram_cli", *arguments],
+            cwd=cwd or self.folder,
+            env=self.environment(env),
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A command that goes on running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "openprogram_cli", *arguments],
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+
+def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
+    """Return as soon as the condition holds."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {limit_s} s for {what}")
+        time.sleep(0.01)
+
+
+def ended(process: subprocess.Popen[bytes], number: signal.Signals) -> Done:
+    """Send a signal and wait for the end."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return Done(process.returncode, out.decode(), err.decode())
