@@ -11,12 +11,12 @@ import functools
 import inspect
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextvars import ContextVar
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from openprogram.context import scope as scopes
 from openprogram.context.scope import _current_runtime as _current_runtime  # the documented place to find it
+from openprogram.context.scope import system_override
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.runtime import Runtime
@@ -30,7 +30,6 @@ RENDER_RANGE = ("callers", "subcalls")
 INPUT_FIELDS = ("description", "placeholder", "multiline", "options", "hidden", "source")
 MAX_REENTRY = 5
 
-system_override: ContextVar[str | None] = ContextVar("openprogram_system", default=None)
 _hooks: list[Callable[..., Any]] = []
 
 

@@ -43,6 +43,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 current: ContextVar[Scope | None] = ContextVar("openprogram_scope", default=None)
 depth: ContextVar[dict[int, int]] = ContextVar("openprogram_depth", default={})  # noqa: B039 - never mutated, replaced on entry
 _current_runtime: ContextVar[Any] = ContextVar("_current_runtime", default=None)
+system_override: ContextVar[str | None] = ContextVar("openprogram_system", default=None)
 
 
 @contextlib.contextmanager

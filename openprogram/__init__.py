@@ -1,0 +1,45 @@
+"""Ordinary Python functions whose next step a language model may choose, recorded as a session DAG.
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openprogram.agentic_programming import decision
+    from openprogram.agentic_programming.function import agentic_function
+    from openprogram.agentic_programming.runtime import Runtime, create_runtime
+    from openprogram.context.session import session
+    from openprogram.errors import DecisionError, LLMError, NoModelError, OpenProgramError
+
+__version__ = "0.1.0"
+__all__ = ["DecisionError", "LLMError", "NoModelError", "OpenProgramError", "Runtime", "agentic_function", "create_runtime", "decision", "session"]
+
+_HOMES = {
+    "DecisionError": "openprogram.errors",
+    "LLMError": "openprogram.errors",
+    "NoModelError": "openprogram.errors",
+    "OpenProgramError": "openprogram.errors",
+    "Runtime": "openprogram.agentic_programming.runtime",
+    "agentic_function": "openprogram.agentic_programming.function",
+    "create_runtime": "openprogram.agentic_programming.runtime",
+    "session": "openprogram.context.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "decision":
+        value: Any = importlib.import_module("openprogram.agentic_programming.decision")
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'openprogram' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

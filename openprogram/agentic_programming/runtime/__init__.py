@@ -1,0 +1,268 @@
+"""`Runtime`: the one door to a model.
+
+`exec` sends one turn with the history that the session DAG gives it and returns the reply; with ``choices`` the reply must pick an option and the result of the pick is
+returned. Sync calls run on one background loop; picked functions run where the caller is, so that a function option may do what its author's code may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from openprogram.agentic_programming.runtime.content import blocks_of
+from openprogram.context.call import new_id
+from openprogram.context.scope import _current_runtime, system_override  # pyright: ignore[reportPrivateUsage] - the name is documented
+from openprogram.errors import DecisionError
+from openprogram.providers.base import ModelSettings, Provider
+from openprogram.providers.registry import ROWS, chosen_model, make_provider, split_model
+
+if TYPE_CHECKING:
+    from openprogram.agentic_programming.decision.options import Menu
+    from openprogram.agentic_programming.runtime.retry import RetryInfo
+    from openprogram.agentic_programming.runtime.turn import Plan, Reply
+
+__all__ = ["Runtime", "create_runtime"]
+
+
+class Runtime:
+    """A model to call. ``call`` is your own function ``fn(content, model, response_format)``; ``model`` is ``"provider:model"`` otherwise.
+
+    ``max_retries`` counts attempts per model request (None: OPENPROGRAM_MAX_RETRIES, else 6). ``provider`` is any `Provider`, for tests and embedders. Raises UnknownModelError
+    (a ValueError) for an unknown ``"provider:model"``. A subclass may override ``_call(content, model, response_format)`` instead.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any] | None = None,
+        model: str = "default",
+        max_retries: int | None = None,
+        *,
+        provider: Provider | None = None,
+        model_settings: ModelSettings | Mapping[str, Any] | None = None,
+    ) -> None:
+        from openprogram.agentic_programming.runtime.retry import attempts_from_environment, check_attempts
+
+        self.model = model
+        self.max_retries = attempts_from_environment() if max_retries is None else check_attempts(max_retries)
+        self.system: str | None = None
+        self.session_id = f"op-{new_id('x')[2:]}"
+        self.on_stream: Callable[[dict[str, Any]], object] | None = None
+        self.last_usage: dict[str, int] | None = None
+        self.model_settings = _settings(model_settings)
+        self._closed = False
+        self._provider = provider or self._configured(call)
+
+    def _configured(self, call: Callable[..., Any] | None) -> Provider:
+        from openprogram.providers.callable import CallableProvider, MissingProvider
+
+        if call is not None:
+            return CallableProvider(call)
+        if type(self)._call is not Runtime._call:
+            return CallableProvider(self._call, with_history=False)
+        if ":" in self.model:
+            return make_provider(split_model(self.model)[0])
+        return MissingProvider(self.model)
+
+    def _call(self, content: list[dict[str, Any]], model: str = "default", response_format: dict[str, Any] | None = None) -> Any:
+        """Answer one turn's content blocks with text. Override this to bring your own model."""
+        raise NotImplementedError("override _call(content, model, response_format), or pass call= or a 'provider:model'")
+
+    def exec(
+        self,
+        content: Any,
+        *,
+        choices: Any = None,
+        context: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        timeout_s: float | None = None,
+        on_retry: Callable[[RetryInfo], object] | None = None,
+        model_settings: ModelSettings | Mapping[str, Any] | None = None,
+    ) -> Any:
+        """One turn: the reply's text, or with ``choices`` the result of the option that the reply picks.
+
+        ``content`` is a text or a list of content blocks. ``timeout_s`` bounds the whole call in seconds. ``context`` fills the parameters of a picked function that the
+        model does not see. Raises LLMError, DecisionError, RuntimeError after `close`, ValueError or TypeError for bad content or options.
+        """
+        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
+        if choices is None:
+            return self._sync(turn()).text
+        menu, question = _menu_and_question(choices, content)
+        pick = self._settle(self._sync(turn(menu)), menu, question, 1, turn)
+        return self._result(pick, context)
+
+    async def async_exec(
+        self,
+        content: Any,
+        *,
+        choices: Any = None,
+        context: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        timeout_s: float | None = None,
+        on_retry: Callable[[RetryInfo], object] | None = None,
+        model_settings: ModelSettings | Mapping[str, Any] | None = None,
+    ) -> Any:
+        """`exec` on the caller's event loop; cancelling the task ends the request."""
+        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
+        if choices is None:
+            return (await self._run(turn())).text
+        menu, question = _menu_and_question(choices, content)
+        return await self._aresult(await self._asettle(await self._run(turn(menu)), menu, question, 1, turn), context)
+
+    def decide(self, prompt: str, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+        """What `decision.make` does on this runtime."""
+        turn = self._turn_of(prompt, None, None, None, None)
+        pick = self._settle(self._sync(turn(menu, closing=True)), menu, prompt, max_retries, turn)
+        return self._result(pick, context)
+
+    async def adecide(self, prompt: str, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+        """What `decision.amake` does on this runtime."""
+        turn = self._turn_of(prompt, None, None, None, None)
+        pick = await self._asettle(await self._run(turn(menu, closing=True)), menu, prompt, max_retries, turn)
+        return await self._aresult(pick, context)
+
+    def _turn_of(self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any) -> Callable[..., Plan]:
+        """A maker of plans that share one call's settings: the first turn with its content, re-asks with another text."""
+        if self._closed:
+            raise RuntimeError("this Runtime is closed; make a new one")
+        from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
+        from openprogram.agentic_programming.runtime.turn import Plan
+
+        blocks, system_blocks = blocks_of(content)
+        override = system_override.get()
+        parts = [*([text] if (text := override if override is not None else self.system) else []), *system_blocks]
+
+        def plan(menu: Menu | None = None, *, closing: bool = False, text: str | None = None) -> Plan:
+            turn = blocks if text is None else [{"type": "text", "text": text}]
+            if menu is not None and not closing:
+                turn = [*turn, {"type": "text", "text": DECISION_FINISH_INSTRUCTION}]
+            return Plan(
+                provider=self._provider,
+                model=_bare(model or self.model),
+                blocks=turn,
+                system="\n\n".join(parts) or None,
+                settings=_settings(settings, self.model_settings),
+                max_attempts=self.max_retries,
+                timeout_s=timeout_s if timeout_s is not None else _timeout_from_environment(),
+                on_retry=on_retry,
+                on_stream=self.on_stream,
+                menu=menu,
+                closing=closing,
+                session_id=self.session_id,
+            )
+
+        return plan
+
+    def _sync(self, plan: Plan) -> Reply:
+        from openprogram.agentic_programming.runtime.loop import run
+
+        return run(lambda: self._run(plan))
+
+    async def _run(self, plan: Plan) -> Reply:
+        from openprogram.agentic_programming.runtime.turn import Turn
+
+        reply = await Turn(plan).run()
+        self.last_usage = reply.usage.as_dict()
+        return reply
+
+    def _settle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Any:
+        """The pick of a reply, asked again while it holds none and ``retries`` are left."""
+        replies = [reply]
+        while replies[-1].pick is None:
+            text = _next_question(replies, question, retries)
+            replies.append(self._sync(turn(menu, closing=True, text=text)))
+        return replies[-1].pick
+
+    async def _asettle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Any:
+        replies = [reply]
+        while replies[-1].pick is None:
+            text = _next_question(replies, question, retries)
+            replies.append(await self._run(turn(menu, closing=True, text=text)))
+        return replies[-1].pick
+
+    def _result(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
+        import inspect
+
+        from openprogram.agentic_programming.decision.resolve import aresult_of, result_of
+
+        runtime = _current_runtime.get() or self
+        handler = pick.option.handler
+        if pick.option.kind == "function" and inspect.iscoroutinefunction(handler):
+            from openprogram.agentic_programming.runtime.loop import run
+
+            return run(lambda: aresult_of(pick, runtime=runtime, context=context))
+        return result_of(pick, runtime=runtime, context=context)
+
+    async def _aresult(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
+        from openprogram.agentic_programming.decision.resolve import aresult_of
+
+        return await aresult_of(pick, runtime=_current_runtime.get() or self, context=context)
+
+    def close(self) -> None:
+        """Release what the provider holds; `exec` then raises RuntimeError. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        from openprogram.agentic_programming.runtime.loop import run
+
+        run(self._provider.aclose)  # pyright: ignore[reportArgumentType] - a coroutine function, as the seam says
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _bare(model: str) -> str:
+    provider, _, name = model.partition(":")
+    return name if name and provider in ROWS else model
+
+
+def _settings(given: Any, base: ModelSettings | None = None) -> ModelSettings:
+    base = base or ModelSettings()
+    if given is None:
+        return base
+    if isinstance(given, ModelSettings):
+        return given
+    import msgspec
+
+    unknown = given.keys() - set(ModelSettings.__struct_fields__)
+    if unknown:
+        raise ValueError(f"model_settings does not know {', '.join(sorted(unknown))}; allowed: {', '.join(ModelSettings.__struct_fields__)}")
+    return msgspec.structs.replace(base, **given)
+
+
+def _timeout_from_environment() -> float | None:
+    import os
+
+    return float(os.environ.get("OPENPROGRAM_EXEC_TIMEOUT_S") or 0) or None
+
+
+def _menu_and_question(choices: Any, content: Any) -> tuple[Menu, str]:
+    from openprogram.agentic_programming.decision.options import build_menu
+
+    blocks, _ = blocks_of(content)
+    return build_menu(choices), "\n".join(block["text"] for block in blocks if block["type"] == "text")
+
+
+def _next_question(replies: list[Reply], question: str, retries: int) -> str:
+    """The text of the next re-ask; raises DecisionError when none is left."""
+    from openprogram.agentic_programming.runtime.turn import retry_text
+
+    last, problem = replies[-1], replies[-1].problem
+    assert problem is not None
+    if len(replies) <= retries:
+        return retry_text(question, last.text, problem)
+    head = last.text[:300]
+    message = f"the model made no valid pick in {len(replies)} attempt(s): {problem}. The last reply began: {head!r}"
+    nodes = tuple(reply.node for reply in replies if reply.node)
+    raise DecisionError(message, kind=problem.kind, path=problem.path, reply=head, attempts=len(replies), node_ids=nodes)
+
+
+def create_runtime(provider: str | None = None, model: str | None = None) -> Runtime:
+    """A Runtime on what is configured: the arguments, else OPENPROGRAM_PROVIDER and OPENPROGRAM_MODEL, else ``[tool.openprogram] model``, else the local model.
+
+    Raises NoModelError, which says what to install or set, and UnknownModelError.
+    """
+    return Runtime(model=chosen_model(provider, model))

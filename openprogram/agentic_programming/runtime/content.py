@@ -1,0 +1,43 @@
+"""Content blocks as authors write them → the blocks of one user message, and what went to the system part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from openprogram.context.messages import Block
+
+MEDIA = ("image", "audio", "video")
+
+
+def blocks_of(content: Any) -> tuple[list[Block], list[str]]:
+    """``content`` (a text or a list of blocks) as blocks for the user message, and the texts of ``role: system`` blocks.
+
+    Raises TypeError for anything that is no block, ValueError for a block without its field, FileNotFoundError for a media file that is not there.
+    """
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}], []
+    if not isinstance(content, list | tuple):
+        raise TypeError(f"content is a text or a list of blocks such as {{'type': 'text', 'text': …}}, not {type(content).__name__}")
+    turn: list[Block] = []
+    system: list[str] = []
+    for item in cast("list[Any]", content):
+        block = _checked(item)
+        if block["type"] == "text" and block.get("role") == "system":
+            system.append(block["text"])
+        else:
+            turn.append(block)
+    return turn, system
+
+
+def _checked(item: Any) -> Block:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    if not isinstance(item, dict) or not isinstance(cast("Block", item).get("type"), str):
+        raise TypeError(f"a content block is a dict with a 'type', not {item!r:.200}")
+    block = cast("Block", item)
+    if block["type"] == "text" and not isinstance(block.get("text"), str):
+        raise ValueError(f"a text block needs its 'text' (a str): {block!r:.200}")
+    if block["type"] in MEDIA and "path" in block and not Path(block["path"]).is_file():
+        raise FileNotFoundError(f"{block['type']} block: there is no file {block['path']}")
+    return block

@@ -1,0 +1,191 @@
+"""One turn: what an exec sends and receives, recorded as one llm node.
+
+A turn makes one or more model requests (a pick in two steps makes two). Its node opens before the first request and closes after the last, with the messages between
+them as ``exchanges``, so that the transcript can be shown again exactly as it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from openprogram.agentic_programming.decision.check import ParseProblem, Pick, pick_from
+from openprogram.agentic_programming.decision.menu import arguments_question, names_grammar, schema_of, short_menu
+from openprogram.agentic_programming.decision.menu import render as render_menu
+from openprogram.agentic_programming.decision.options import Menu
+from openprogram.agentic_programming.runtime.retry import RetryInfo, with_retries
+from openprogram.context.messages import Block, Message, text_message
+from openprogram.context.scope import OpenCall, current, open_call
+from openprogram.errors import LLMError, Reason
+from openprogram.providers.base import Constraint, Finish, ModelRequest, ModelSettings, Provider, TextDelta, ThinkingDelta, Usage
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn produced: the last reply's text, why it ended, the tokens of all its requests, and the pick when one was asked for."""
+
+    text: str
+    finish_reason: str
+    usage: Usage
+    pick: Pick | None = None
+    problem: ParseProblem | None = None
+    node: str | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one turn needs. ``menu`` asks for a pick; ``closing`` says that nothing but the pick is wanted, so that it may be constrained."""
+
+    provider: Any
+    model: str
+    blocks: list[Block]
+    system: str | None
+    settings: ModelSettings
+    max_attempts: int
+    timeout_s: float | None = None
+    on_retry: Callable[[RetryInfo], object] | None = None
+    on_stream: Callable[[dict[str, Any]], object] | None = None
+    menu: Menu | None = None
+    closing: bool = False
+    session_id: str | None = None
+
+
+class Turn:
+    """A plan being carried out."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._provider: Provider = plan.provider
+        self._profile = self._provider.profile(plan.model)
+        self._two_steps = plan.menu is not None and plan.closing and self._profile.two_step_pick
+        self._new = (Message(role="user", blocks=tuple(self._opening())),)
+        self._exchanges: list[Message] = []
+        self._usage = Usage()
+        self._opened: OpenCall = self._open()
+
+    def _opening(self) -> list[Block]:
+        scope = current.get()
+        blocks = list(self._plan.blocks)
+        if menu := self._plan.menu:
+            blocks.append({"type": "text", "text": short_menu(menu) if self._two_steps else render_menu(menu)})
+        if scope is not None and scope.function and self._profile.situational_line:
+            line = f"(You are asked from within the function {scope.function}; do not call {scope.function} again.)"
+            blocks.insert(0, {"type": "text", "text": line})
+        return blocks
+
+    def _open(self) -> OpenCall:
+        plan = self._plan
+        scope = current.get()
+        metadata: dict[str, Any] = {"model": plan.model, "provider": self._provider.name}
+        if plan.system:
+            metadata["system"] = plan.system
+        if scope is not None and scope.render_range:
+            metadata["render_range"] = scope.render_range
+        return open_call("llm", plan.model, {"messages": [msgspec.to_builtins(message) for message in self._new]}, metadata=metadata)
+
+    async def run(self) -> Reply:
+        """Carry the plan out and close its node. Raises LLMError, or whatever the provider's function raised."""
+        try:
+            async with asyncio.timeout(self._plan.timeout_s):
+                reply = await (self._pick_in_two() if self._two_steps else self._whole())
+        except TimeoutError as error:
+            failure: BaseException = self._timed_out(error)
+            self._fail(failure)
+            raise failure from None
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._finish(reply)
+        return msgspec.structs.replace(reply, node=self._opened.id)
+
+    def _timed_out(self, error: TimeoutError) -> BaseException:
+        plan = self._plan
+        if plan.timeout_s is None:
+            return error
+        message = f"exec() was not done after timeout_s={plan.timeout_s:g} seconds"
+        return LLMError(message, reason=Reason.TIMEOUT, retryable=False, elapsed_s=plan.timeout_s, provider=self._provider.name, model=plan.model)
+
+    def _fail(self, error: BaseException) -> None:
+        self._opened.fail(error, trace="".join(traceback.format_exception_only(error)))
+
+    def _finish(self, reply: Reply) -> None:
+        metadata: dict[str, Any] = {"usage": reply.usage.as_dict(), "finish_reason": reply.finish_reason}
+        if reply.pick is not None:
+            metadata["pick"] = {"name": reply.pick.option.name, "args": reply.pick.arguments, "repaired": reply.pick.repaired}
+        elif reply.problem is not None:
+            metadata["pick"] = {"problem": reply.problem.kind, "message": str(reply.problem)}
+        exchanges = tuple(msgspec.to_builtins(message) for message in self._exchanges)
+        self._opened.finish("completed", reply.text, enters=True, exchanges=exchanges, metadata=metadata)
+
+    async def _whole(self) -> Reply:
+        menu = self._plan.menu
+        constraint = Constraint(schema=schema_of(menu), name="pick") if menu and self._plan.closing and self._profile.schema else None
+        text, reason = await self._request(constraint)
+        reply = Reply(text=text, finish_reason=reason, usage=self._usage)
+        return reply if menu is None else self._read(reply, menu, text)
+
+    def _read(self, reply: Reply, menu: Menu, text: str) -> Reply:
+        try:
+            return msgspec.structs.replace(reply, pick=pick_from(text, menu, finish_reason=reply.finish_reason))
+        except ParseProblem as problem:
+            return msgspec.structs.replace(reply, problem=problem)
+
+    async def _pick_in_two(self) -> Reply:
+        """First the name, which small models get right far more often alone; then, if the option takes any, its arguments."""
+        menu = self._plan.menu
+        assert menu is not None
+        text, reason = await self._request(Constraint(grammar=names_grammar(menu), name="name"))
+        option = menu.options.get(text.strip())
+        if option is None or not option.properties:
+            return self._read(Reply(text=text, finish_reason=reason, usage=self._usage), menu, json.dumps({"call": text.strip()}))
+        self._exchanges += [text_message("assistant", text), text_message("user", arguments_question(option))]
+        text, reason = await self._request(Constraint(schema=option.schema, name="arguments"))
+        reply = Reply(text=text, finish_reason=reason, usage=self._usage)
+        return self._read(reply, menu, f'{{"call": {json.dumps(option.name)}, "args": {text}}}')
+
+    async def _request(self, constraint: Constraint | None) -> tuple[str, str]:
+        plan = self._plan
+        request = ModelRequest(
+            model=plan.model,
+            new=(*self._new, *self._exchanges),
+            history=self._opened.history(),
+            system=plan.system,
+            constraint=constraint,
+            settings=plan.settings,
+            session_id=plan.session_id,
+        )
+        return await with_retries(
+            lambda: self._stream(request), max_attempts=plan.max_attempts, on_retry=plan.on_retry, provider=self._provider.name, model=plan.model
+        )
+
+    async def _stream(self, request: ModelRequest) -> tuple[str, str]:
+        text: list[str] = []
+        reason = "stop"
+        async with aclosing(self._provider.stream(request)) as events:  # pyright: ignore[reportArgumentType] - every provider's stream is a generator
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    text.append(event.text)
+                    self._tell({"type": "text", "text": event.text})
+                elif isinstance(event, ThinkingDelta):
+                    self._tell({"type": "thinking", "text": event.text})
+                elif isinstance(event, Finish):
+                    reason = event.reason
+                    self._usage += event.usage or Usage()
+        return "".join(text), reason
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self._plan.on_stream is not None:
+            self._plan.on_stream(event)
+
+
+def retry_text(question: str, reply: str, problem: ParseProblem) -> str:
+    """What a model is shown when its reply was no valid pick: the question, the tail of its reply, what was wrong; the menu follows."""
+    tail = reply if len(reply) <= 500 else f"…{reply[-500:]}"
+    return f"{question}\n\nYour last reply was:\n{tail or '(empty)'}\n\nIt is no valid pick: {problem}\nPick again."
+
+
+Work = Callable[[], Coroutine[Any, Any, Reply]]
