@@ -33,7 +33,7 @@ import msgspec
 from openprogram.context.messages import Message
 from openprogram.store.redaction import REDACTED, hidden, redact
 
-__all__ = ["MARK", "decode", "encode", "redact"]
+__all__ = ["MARK", "decode", "encode", "redact", "snapshot"]
 
 MARK = "$type"
 
@@ -69,6 +69,11 @@ def decode(text: str | bytes) -> Any:
     value = msgspec.json.decode(text)
     marked = MARK in text if isinstance(text, str) else MARK.encode() in text
     return _restored(value) if marked else value
+
+
+def snapshot(value: Any) -> Any:
+    """The value as it will read back: later changes to the original do not reach it."""
+    return decode(encode(value))
 
 
 def _is_native(value: Any, depth: int, containers: Iterator[int]) -> bool:
