@@ -11,7 +11,7 @@ import json
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any, cast
 
 import httpx
@@ -93,7 +93,7 @@ class OpenAIChatProvider:
             while True:
                 if not self._usage_option:
                     body.pop("stream_options", None)
-                async with client.stream("POST", self._url, content=_encode(body)) as response:
+                async with _opened(client, self._url, _encode(body)) as response:
                     if response.is_success:
                         async with aclosing(_events(response, where)) as events:
                             async for event in events:
@@ -103,6 +103,17 @@ class OpenAIChatProvider:
                 if not (self._usage_option and response.status_code in (400, 422) and b"stream_options" in refusal):
                     raise status_error(where, response.status_code, response.headers, refusal)
                 self._usage_option = False
+
+
+@asynccontextmanager
+async def _opened(client: httpx.AsyncClient, url: httpx.URL, content: bytes) -> AsyncGenerator[httpx.Response]:
+    """The response's head. A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once."""
+    async with AsyncExitStack() as stack:
+        try:
+            response = await stack.enter_async_context(client.stream("POST", url, content=content))
+        except httpx.RemoteProtocolError:
+            response = await stack.enter_async_context(client.stream("POST", url, content=content))
+        yield response
 
 
 class ChatReply:
