@@ -25,16 +25,16 @@ def render_options(options: Any) -> str:
     return render(build_menu(options))
 
 
-def make(prompt: str, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+def make(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
     """Ask the model to pick one of ``options`` and return the result of the pick: a function's return value (an async one is awaited), or the value.
 
-    ``options`` is ``{name: handler}`` or a list; ``context`` fills the parameters that the model does not see. ``max_retries`` is how often a reply that is no valid pick is
+    ``prompt`` is a text or a list of content blocks, where blocks of ``role: assistant`` are worked examples. ``options`` is ``{name: handler}`` or a list; ``context`` fills the parameters that the model does not see. ``max_retries`` is how often a reply that is no valid pick is
     asked again. Raises DecisionError when the model never picks validly; ValueError or TypeError for a bad menu, before any model call; RuntimeError without a runtime.
     """
     return _runtime(runtime).decide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
 
 
-async def amake(prompt: str, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+async def amake(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
     """`make` for async code."""
     return await _runtime(runtime).adecide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
 

@@ -105,18 +105,23 @@ def schema_of(menu: Menu) -> Schema:
 def short_menu(menu: Menu) -> str:
     """The options in a line each, for a model that first answers with one name."""
     lines = [f"- {option.name}: {summary}" if (summary := _summary(option)) else f"- {option.name}" for option in menu.options.values()]
-    return "\n".join([*lines, f"Answer with one of: {', '.join(menu.options)}"])
+    return "\n".join(lines)
 
 
 def _summary(option: Option) -> str:
     return option.description.strip().splitlines()[0] if option.description.strip() else ""
 
 
-def arguments_question(option: Option) -> str:
-    """What asks for the arguments of an option that was picked by name."""
+def arguments_question(option: Option, question: str) -> str:
+    """What asks for the arguments of an option that was picked by name; the question stands beside it, since a small model copies best from what is near."""
     root = option.schema
-    wanted = [f"{name} ({type_name(schema, root)}{', ' + schema['description'] if schema.get('description') else ''})" for name, schema in option.properties.items()]
-    return f"Arguments of {option.name} as JSON, taken from the message: {', '.join(wanted)}"
+    wanted = [f"{name} ({_wanted(schema, root)})" for name, schema in option.properties.items()]
+    return f"{question}\n\nWhat is the {' and the '.join(wanted)} in this? Answer as JSON."
+
+
+def _wanted(schema: Schema, root: Schema) -> str:
+    description = schema.get("description")
+    return f"{type_name(schema, root)}, {description}" if description else type_name(schema, root)
 
 
 def names_grammar(menu: Menu) -> str:

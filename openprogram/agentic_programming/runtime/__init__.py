@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from openprogram.agentic_programming.runtime.content import blocks_of
+from openprogram.agentic_programming.runtime.content import blocks_of, question_of
 from openprogram.context.call import new_id
 from openprogram.context.scope import _current_runtime, system_override  # pyright: ignore[reportPrivateUsage] - the name is documented
 from openprogram.errors import DecisionError
@@ -109,16 +109,16 @@ class Runtime:
         menu, question = _menu_and_question(choices, content)
         return await self._aresult(await self._asettle(await self._run(turn(menu)), menu, question, 1, turn), context)
 
-    def decide(self, prompt: str, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+    def decide(self, prompt: Any, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
         """What `decision.make` does on this runtime."""
         turn = self._turn_of(prompt, None, None, None, None)
-        pick = self._settle(self._sync(turn(menu, closing=True)), menu, prompt, max_retries, turn)
+        pick = self._settle(self._sync(turn(menu, closing=True)), menu, question_of(prompt), max_retries, turn)
         return self._result(pick, context)
 
-    async def adecide(self, prompt: str, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
+    async def adecide(self, prompt: Any, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
         """What `decision.amake` does on this runtime."""
         turn = self._turn_of(prompt, None, None, None, None)
-        pick = await self._asettle(await self._run(turn(menu, closing=True)), menu, prompt, max_retries, turn)
+        pick = await self._asettle(await self._run(turn(menu, closing=True)), menu, question_of(prompt), max_retries, turn)
         return await self._aresult(pick, context)
 
     def _turn_of(self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any) -> Callable[..., Plan]:
@@ -242,8 +242,7 @@ def _timeout_from_environment() -> float | None:
 def _menu_and_question(choices: Any, content: Any) -> tuple[Menu, str]:
     from openprogram.agentic_programming.decision.options import build_menu
 
-    blocks, _ = blocks_of(content)
-    return build_menu(choices), "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    return build_menu(choices), question_of(content)
 
 
 def _next_question(replies: list[Reply], question: str, retries: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from openprogram.context.messages import Block
+from openprogram.context.messages import Block, Message, text_of
 
+ROLES = ("user", "assistant", "system")
 MEDIA = ("image", "audio", "video")
 
 
@@ -30,6 +32,21 @@ def blocks_of(content: Any) -> tuple[list[Block], list[str]]:
     return turn, system
 
 
+def messages_of(blocks: list[Block]) -> tuple[Message, ...]:
+    """Blocks as messages: text blocks with ``role: assistant`` are replies of the model, so that worked examples can be shown as the turns they stand for."""
+    return tuple(Message(role=role, blocks=tuple(group)) for role, group in itertools.groupby(blocks, _speaker))
+
+
+def _speaker(block: Block) -> Literal["user", "assistant"]:
+    return "assistant" if block.get("role") == "assistant" else "user"
+
+
+def question_of(content: Any) -> str:
+    """The text that the content ends with: what the model is to answer."""
+    last = messages_of(blocks_of(content)[0])[-1:]
+    return "\n".join(text_of(message) for message in last)
+
+
 def _checked(item: Any) -> Block:
     if isinstance(item, str):
         return {"type": "text", "text": item}
@@ -40,4 +57,6 @@ def _checked(item: Any) -> Block:
         raise ValueError(f"a text block needs its 'text' (a str): {block!r:.200}")
     if block["type"] in MEDIA and "path" in block and not Path(block["path"]).is_file():
         raise FileNotFoundError(f"{block['type']} block: there is no file {block['path']}")
+    if block["type"] == "text" and block.get("role", "user") not in ROLES:
+        raise ValueError(f"a text block's role is one of {', '.join(ROLES)}, not {block['role']!r}")
     return block

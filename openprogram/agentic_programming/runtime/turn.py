@@ -19,6 +19,7 @@ from openprogram.agentic_programming.decision.check import ParseProblem, Pick, p
 from openprogram.agentic_programming.decision.menu import arguments_question, names_grammar, schema_of, short_menu
 from openprogram.agentic_programming.decision.menu import render as render_menu
 from openprogram.agentic_programming.decision.options import Menu
+from openprogram.agentic_programming.runtime.content import messages_of, question_of
 from openprogram.agentic_programming.runtime.retry import RetryInfo, with_retries
 from openprogram.context.messages import Block, Message, text_message
 from openprogram.context.scope import OpenCall, current, open_call
@@ -62,7 +63,7 @@ class Turn:
         self._provider: Provider = plan.provider
         self._profile = self._provider.profile(plan.model)
         self._two_steps = plan.menu is not None and plan.closing and self._profile.two_step_pick
-        self._new = (Message(role="user", blocks=tuple(self._opening())),)
+        self._new = messages_of(self._opening())
         self._exchanges: list[Message] = []
         self._usage = Usage()
         self._opened: OpenCall = self._open()
@@ -70,8 +71,10 @@ class Turn:
     def _opening(self) -> list[Block]:
         scope = current.get()
         blocks = list(self._plan.blocks)
-        if menu := self._plan.menu:
-            blocks.append({"type": "text", "text": short_menu(menu) if self._two_steps else render_menu(menu)})
+        if (menu := self._plan.menu) and self._two_steps:
+            blocks.insert(0, {"type": "text", "text": short_menu(menu)})  # a small model answers what stands last
+        elif menu:
+            blocks.append({"type": "text", "text": render_menu(menu)})
         if scope is not None and scope.function and self._profile.situational_line:
             line = f"(You are asked from within the function {scope.function}; do not call {scope.function} again.)"
             blocks.insert(0, {"type": "text", "text": line})
@@ -142,7 +145,7 @@ class Turn:
         option = menu.options.get(text.strip())
         if option is None or not option.properties:
             return self._read(Reply(text=text, finish_reason=reason, usage=self._usage), menu, json.dumps({"call": text.strip()}))
-        self._exchanges += [text_message("assistant", text), text_message("user", arguments_question(option))]
+        self._exchanges += [text_message("assistant", text), text_message("user", arguments_question(option, question_of(self._plan.blocks)))]
         text, reason = await self._request(Constraint(schema=option.schema, name="arguments"))
         reply = Reply(text=text, finish_reason=reason, usage=self._usage)
         return self._read(reply, menu, f'{{"call": {json.dumps(option.name)}, "args": {text}}}')
