@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from openprogram.agentic_programming import decision
     from openprogram.agentic_programming.function import agentic_function
     from openprogram.agentic_programming.runtime import Runtime, create_runtime
-    from openprogram.context.session import session
+    from openprogram.agentic_programming.session import session
     from openprogram.errors import DecisionError, LLMError, NoModelError, OpenProgramError
 
 __version__ = "0.1.0"
@@ -26,7 +26,7 @@ _HOMES = {
     "Runtime": "openprogram.agentic_programming.runtime",
     "agentic_function": "openprogram.agentic_programming.function",
     "create_runtime": "openprogram.agentic_programming.runtime",
-    "session": "openprogram.context.session",
+    "session": "openprogram.agentic_programming.session",
 }
 
 

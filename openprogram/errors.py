@@ -128,13 +128,12 @@ class LLMError(OpenProgramError):
 class DecisionError(OpenProgramError, ValueError):
     """The model never produced a valid pick.
 
-    ``kind`` is one of ``no_action``, ``unknown_call``, ``bad_args``, ``missing_required``, ``type_mismatch``, ``enum_violation``, ``invalid_json``, ``ambiguous``,
-    ``incomplete``; ``path`` is the JSON path of the offending value, ``reply`` the head of the last reply, ``node_ids`` the model calls that were made.
+    ``kind`` is one of ``no_action``, ``unknown_call``, ``bad_args``, ``missing_required``, ``type_mismatch``, ``enum_violation``, ``invalid_json``,
+    ``ambiguous``, ``incomplete``; ``path`` is the JSON path of the offending value, ``reply`` the head of the last reply, ``node_ids`` the model calls that
+    were made.
     """
 
-    def __init__(
-        self, message: str, *, kind: str, path: str = "", reply: str = "", attempts: int = 1, node_ids: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, *, kind: str, path: str = "", reply: str = "", attempts: int = 1, node_ids: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.kind = kind
         self.path = path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,10 +10,10 @@ if TYPE_CHECKING:
     from openprogram.agentic_programming.runtime import Runtime as Runtime
     from openprogram.agentic_programming.runtime import create_runtime as create_runtime
 
+_HOMES = {"agentic_function": "function", "Runtime": "runtime", "create_runtime": "runtime"}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("agentic_function", "Runtime", "create_runtime"):
-        import openprogram
-
-        return getattr(openprogram, name)
-    raise AttributeError(f"module 'openprogram.agentic_programming' has no attribute {name!r}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

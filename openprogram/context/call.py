@@ -1,15 +1,15 @@
 """The node of the session DAG.
 
-Everything that happened is a `Call`: a function call (role ``code``), a model call (``llm``), something a person said (``user``). A node is written twice: when it
-opens, before its work begins, and when it closes; nothing that was written is overwritten.
+Everything that happened is a `Call`: a function call (role ``code``), a model call (``llm``), something a person said (``user``). A node is written twice:
+when it opens, before its work begins, and when it closes; nothing that was written is overwritten.
 
-Two edges: ``caller`` says who invoked me, ``predecessor`` what I follow in the conversation. ``frame`` names the view log I enter when I close (see `view`), and
-``reads`` = ``(frame, k)`` the prompt a model call was given: the frame's base, then the first k entries of its log.
+Two edges: ``caller`` says who invoked me, ``predecessor`` what I follow in the conversation. ``frame`` names the view log I enter when I close (see `view`),
+and ``reads`` = ``(frame, k)`` the prompt a model call was given: the frame's base, then the first k entries of its log.
 """
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ TERMINAL: frozenset[str] = frozenset({"completed", "error", "cancelled", "interr
 
 def new_id(prefix: str) -> str:
     """A random 128-bit id, made by whoever writes the node: ``prefix-`` and 32 hexadecimal digits."""
-    return f"{prefix}-{secrets.token_hex(16)}"
+    return f"{prefix}-{os.urandom(16).hex()}"
 
 
 class Reads(NamedTuple):

@@ -1,8 +1,8 @@
 """The message types that providers receive and the DAG keeps.
 
-A message is a role and a tuple of content blocks. Blocks stay plain dicts, exactly as the author wrote them, because a ``call=`` function is promised its blocks
-unchanged; the block types are ``text``, ``image``, ``audio``, ``video`` (documented to authors) and ``tool_call {id, name, args}`` and ``tool_result {id, name, text,
-is_error}`` (made by the loop).
+A message is a role and a tuple of content blocks. Blocks stay plain dicts, exactly as the author wrote them, because a ``call=`` function is promised its
+blocks unchanged; the block types are ``text``, ``image``, ``audio``, ``video`` (documented to authors) and ``tool_call {id, name, args}`` and ``tool_result
+{id, name, text, is_error}`` (made by the loop).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a call runs: the session, the frame it enters and the function around it, carried in one ContextVar.
 
-`Scope` is immutable: entering a function sets a new one and leaving restores the old, so that threads and tasks that copied the context never see each other's. All
-recording goes through here, and a failure to record is logged and counted, never raised into the user's function.
+`Scope` is immutable: entering a function sets a new one and leaving restores the old, so that threads and tasks that copied the context never see each
+other's. All recording goes through here, and a failure to record is logged and counted, never raised into the user's function.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ import msgspec
 from openprogram.context.call import Call, Close, Frame, new_id
 from openprogram.context.messages import Message
 from openprogram.context.view import View, entry_line
-from openprogram.errors import StoreError
 
 if TYPE_CHECKING:
     from openprogram.store.base import Store
@@ -32,7 +31,7 @@ failures = 0
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """The frame that calls made here enter. ``caller`` is the function node around them, ``function`` its name."""
 
-    store: Any
+    store: Any  # a Store; msgspec reads annotations at run time, and the seam stands above this layer
     session: str
     view: View
     caller: str | None = None
@@ -47,12 +46,12 @@ system_override: ContextVar[str | None] = ContextVar("openprogram_system", defau
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[None]:
-    """Turn a failure to record into a log line and a count."""
+def recording() -> Generator[None]:
+    """Turn a failure to record into a log line and a count, whatever the store raised: the user's function goes on."""
     global failures
     try:
         yield
-    except StoreError as error:
+    except Exception as error:
         failures += 1
         logger.warning("a call could not be recorded: %s", error)
 
@@ -173,19 +172,18 @@ def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, A
     return OpenCall(None, None), scope
 
 
-def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int]) -> tuple[OpenCall, Scope | None]:
-    """Enter a function of which nothing may be written: its frame lives in memory, so that it still sees its surroundings and its own progress."""
+def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int], store: Store) -> tuple[OpenCall, Scope | None]:
+    """Enter a function of which nothing may be written: its frame lives in ``store``, an empty one in memory, so that it sees what is around it."""
     outer = current.get()
     if outer is None:
         return OpenCall(None, None), None
-    from openprogram.store.memory import MemoryStore
-
-    store = MemoryStore()
-    info = store.create_session("hidden")
-    node_id = new_id("code")
-    frame = Frame(id=new_id("frame"), session=info.id, parent=info.frame, owner=node_id)
-    node = Call(id=node_id, session=info.id, role="code", name=name, frame=info.frame, input=arguments, metadata=metadata, started_at=time.time())
-    store.append(node, opens=frame)
-    seen = outer.view.log(len(outer.store.log(outer.view.frame.id)))
-    view = View(store, frame, (*outer.view.base, *seen, entry_line(node)))
-    return OpenCall(None, None), Scope(store=store, session=info.id, view=view, caller=node_id, function=name, render_range=render_range)
+    with recording():
+        info = store.create_session("hidden")
+        node_id = new_id("code")
+        frame = Frame(id=new_id("frame"), session=info.id, parent=info.frame, owner=node_id)
+        node = Call(id=node_id, session=info.id, role="code", name=name, frame=info.frame, input=arguments, metadata=metadata, started_at=time.time())
+        store.append(node, opens=frame)
+        seen = outer.view.log(len(outer.store.log(outer.view.frame.id)))
+        view = View(store, frame, (*outer.view.base, *seen, entry_line(node)))
+        return OpenCall(None, None), Scope(store=store, session=info.id, view=view, caller=node_id, function=name, render_range=render_range)
+    return OpenCall(None, None), None

@@ -1,15 +1,16 @@
 """View logs rendered to messages: what a model call sees of the past.
 
-A frame has a *base*, frozen when it opened (its parent's base, the parent's log up to that moment, its own entry line), and a *log*, append-only. A node is rendered
-when it has closed, from the node alone, so that any historical prompt can be reproduced from the store: base, then ``log[:k]``, then what the call added. A `View` caches
-the fragments of one frame and reads only the entries that are new.
+A frame has a *base*, frozen when it opened (its parent's base, the parent's log up to that moment, its own entry line), and a *log*, append-only. A node is
+rendered when it has closed, from the node alone, so that any historical prompt can be reproduced from the store: base, then ``log[:k]``, then what the call
+added. A `View` caches the fragments of one frame and reads only the entries that are new.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -39,8 +40,12 @@ def shown(value: Any, limit: int = SHOWN_CHARACTERS) -> str:
 
 def call_line(node: Call) -> str:
     """``name(parameter=value, …)`` as a prompt shows it."""
-    arguments: Mapping[str, Any] = node.input if isinstance(node.input, Mapping) else {}
+    arguments = _mapping(node.input)
     return f"{node.name}({', '.join(f'{key}={_argument(value)}' for key, value in arguments.items())})"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _argument(value: Any) -> str:
@@ -55,22 +60,27 @@ def entry_line(node: Call) -> Fragment:
 
 
 def sent_messages(node: Call) -> Fragment:
-    """The messages that an llm node added to its history."""
-    return tuple(_message(item) for item in node.input["messages"])
+    """The messages that an llm node added to its history; none of a node whose input can no longer be read."""
+    return _messages(_mapping(node.input).get("messages"))
 
 
-def _message(item: Any) -> Message:
-    return item if isinstance(item, Message) else msgspec.convert(item, Message)
+def _messages(items: Any) -> Fragment:
+    """Stored messages; what is none (a corrupt row reads as a form that says so) is left out, since one bad row hides nothing else."""
+    found: list[Message] = []
+    for item in cast("Iterable[Any]", items) if isinstance(items, list | tuple) else ():
+        with contextlib.suppress(msgspec.ValidationError):
+            found.append(item if isinstance(item, Message) else msgspec.convert(item, Message))
+    return tuple(found)
 
 
 def transcript(node: Call) -> Fragment:
     """An llm node exactly as sent and received: prompt, tool calls with their results, reply."""
     reply = (text_message("assistant", node.output),) if isinstance(node.output, str) and node.output.strip() else ()
-    return (*sent_messages(node), *(_message(item) for item in node.exchanges), *reply)
+    return (*sent_messages(node), *_messages(node.exchanges), *reply)
 
 
 def _error_line(node: Call) -> Fragment:
-    error: Mapping[str, Any] = node.metadata.get("error") or {}
+    error = _mapping(node.metadata.get("error"))
     return (text_message("user", f"{call_line(node)} failed: {error.get('type', 'error')}: {shown(error.get('message', ''), 500)}"),)
 
 

@@ -1,7 +1,7 @@
 """A user's own function as a provider: ``Runtime(call=fn)`` and subclasses that override ``_call``.
 
-The function receives one flat list of content blocks: the system text if one is set, the history (text blocks with their ``role``), then this turn's blocks exactly as
-the author wrote them. Nothing else is added.
+The function receives one flat list of content blocks: the system text if one is set, the history (text blocks with their ``role``), then this turn's blocks
+exactly as the author wrote them. Nothing else is added.
 """
 
 from __future__ import annotations

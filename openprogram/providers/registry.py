@@ -41,7 +41,8 @@ def make_provider(name: str) -> Provider:
 
 
 def chosen_model(provider: str | None = None, model: str | None = None) -> str:
-    """The ``"provider:model"`` to use: the arguments, else OPENPROGRAM_PROVIDER and OPENPROGRAM_MODEL (AGENTIC_* too), else the workspace's table, else the local model.
+    """The ``"provider:model"`` to use: the arguments, else OPENPROGRAM_PROVIDER and OPENPROGRAM_MODEL (AGENTIC_* too), else the workspace's table, else the
+    local model.
 
     Raises NoModelError when nothing is configured, UnknownModelError when what is configured is not known.
     """

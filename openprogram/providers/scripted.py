@@ -1,7 +1,7 @@
 """A provider that answers from a script, for the tests of programs that use OpenProgram.
 
-Each reply is a text, a list of events, an exception to raise, or a function of the request that returns one of these. ``requests`` keeps every `ModelRequest` that was
-made, so that a test can say what the model was shown. The script ends loudly: one request more than there are replies is an AssertionError.
+Each reply is a text, a list of events, an exception to raise, or a function of the request that returns one of these. ``requests`` keeps every `ModelRequest`
+that was made, so that a test can say what the model was shown. The script ends loudly: one request more than there are replies is an AssertionError.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ class Store(Protocol):
     def append(self, call: Call, *, opens: Frame | None = None) -> Call:
         """Write a node and, for a function, the frame it opens, in one commit.
 
-        Returns the node with ``seq``, and where they were left open ``predecessor`` (the last entry of its frame's log) and, for an llm node,
-        ``reads = (frame, length of the log now)``, filled in. ``opens.base`` is set to the length of the parent's log now. Raises StoreError for an id that exists already or
-        an unknown frame.
+        Returns the node with ``seq``, and where they were left open ``predecessor`` (the last entry of its frame's log) and, for an llm node, ``reads =
+        (frame, length of the log now)``, filled in. ``opens.base`` is set to the length of the parent's log now. Raises StoreError for an id that exists
+        already or an unknown frame.
         """
         ...
 

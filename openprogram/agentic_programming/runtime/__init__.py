@@ -1,7 +1,8 @@
 """`Runtime`: the one door to a model.
 
-`exec` sends one turn with the history that the session DAG gives it and returns the reply; with ``choices`` the reply must pick an option and the result of the pick is
-returned. Sync calls run on one background loop; picked functions run where the caller is, so that a function option may do what its author's code may do.
+`exec` sends one turn with the history that the session DAG gives it and returns the reply; with ``choices`` the reply must pick an option and the result of
+the pick is returned. Sync calls run on one background loop; picked functions run where the caller is, so that a function option may do what its author's code
+may do.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ __all__ = ["Runtime", "create_runtime"]
 class Runtime:
     """A model to call. ``call`` is your own function ``fn(content, model, response_format)``; ``model`` is ``"provider:model"`` otherwise.
 
-    ``max_retries`` counts attempts per model request (None: OPENPROGRAM_MAX_RETRIES, else 6). ``provider`` is any `Provider`, for tests and embedders. Raises UnknownModelError
-    (a ValueError) for an unknown ``"provider:model"``. A subclass may override ``_call(content, model, response_format)`` instead.
+    ``max_retries`` counts attempts per model request (None: OPENPROGRAM_MAX_RETRIES, else 6). ``provider`` is any `Provider`, for tests and embedders. Raises
+    UnknownModelError (a ValueError) for an unknown ``"provider:model"``. A subclass may override ``_call(content, model, response_format)`` instead.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class Runtime:
     ) -> Any:
         """One turn: the reply's text, or with ``choices`` the result of the option that the reply picks.
 
-        ``content`` is a text or a list of content blocks. ``timeout_s`` bounds the whole call in seconds. ``context`` fills the parameters of a picked function that the
-        model does not see. Raises LLMError, DecisionError, RuntimeError after `close`, ValueError or TypeError for bad content or options.
+        ``content`` is a text or a list of content blocks. ``timeout_s`` bounds the whole call in seconds. ``context`` fills the parameters of a picked
+        function that the model does not see. Raises LLMError, DecisionError, RuntimeError after `close`, ValueError or TypeError for bad content or options.
         """
         turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
         if choices is None:

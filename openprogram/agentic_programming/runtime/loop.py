@@ -1,7 +1,7 @@
 """The one background event loop that sync callers share.
 
-`run` sends a coroutine there with the caller's context and waits. A caller that is itself on the loop (an async tool that uses the sync API) would wait for itself;
-it gets a loop of its own. An interrupt of the waiting thread cancels the coroutine and waits until it has closed what it opened.
+`run` sends a coroutine there with the caller's context and waits. A caller that is itself on the loop (an async tool that uses the sync API) would wait for
+itself; it gets a loop of its own. An interrupt of the waiting thread cancels the coroutine and waits until it has closed what it opened.
 """
 
 from __future__ import annotations

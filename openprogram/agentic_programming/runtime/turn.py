@@ -1,17 +1,18 @@
 """One turn: what an exec sends and receives, recorded as one llm node.
 
-A turn makes one or more model requests (a pick in two steps makes two). Its node opens before the first request and closes after the last, with the messages between
-them as ``exchanges``, so that the transcript can be shown again exactly as it was sent.
+A turn makes one or more model requests (a pick in two steps makes two). Its node opens before the first request and closes after the last, with the messages
+between them as ``exchanges``, so that the transcript can be shown again exactly as it was sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -24,7 +25,9 @@ from openprogram.agentic_programming.runtime.retry import RetryInfo, with_retrie
 from openprogram.context.messages import Block, Message, text_message
 from openprogram.context.scope import OpenCall, current, open_call
 from openprogram.errors import LLMError, Reason
-from openprogram.providers.base import Constraint, Finish, ModelRequest, ModelSettings, Provider, TextDelta, ThinkingDelta, Usage
+from openprogram.providers.base import Constraint, Finish, ModelEvent, ModelRequest, ModelSettings, Provider, TextDelta, ThinkingDelta, Usage
+
+logger = logging.getLogger("openprogram.runtime")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +69,7 @@ class Turn:
         self._new = messages_of(self._opening())
         self._exchanges: list[Message] = []
         self._usage = Usage()
+        self._deaf = False
         self._opened: OpenCall = self._open()
 
     def _opening(self) -> list[Block]:
@@ -88,7 +92,7 @@ class Turn:
             metadata["system"] = plan.system
         if scope is not None and scope.render_range:
             metadata["render_range"] = scope.render_range
-        return open_call("llm", plan.model, {"messages": [msgspec.to_builtins(message) for message in self._new]}, metadata=metadata)
+        return open_call("llm", plan.model, {"messages": list(self._new)}, metadata=metadata)
 
     async def run(self) -> Reply:
         """Carry the plan out and close its node. Raises LLMError, or whatever the provider's function raised."""
@@ -121,8 +125,7 @@ class Turn:
             metadata["pick"] = {"name": reply.pick.option.name, "args": reply.pick.arguments, "repaired": reply.pick.repaired}
         elif reply.problem is not None:
             metadata["pick"] = {"problem": reply.problem.kind, "message": str(reply.problem)}
-        exchanges = tuple(msgspec.to_builtins(message) for message in self._exchanges)
-        self._opened.finish("completed", reply.text, enters=True, exchanges=exchanges, metadata=metadata)
+        self._opened.finish("completed", reply.text, enters=True, exchanges=tuple(self._exchanges), metadata=metadata)
 
     async def _whole(self) -> Reply:
         menu = self._plan.menu
@@ -168,7 +171,8 @@ class Turn:
     async def _stream(self, request: ModelRequest) -> tuple[str, str]:
         text: list[str] = []
         reason = "stop"
-        async with aclosing(self._provider.stream(request)) as events:  # pyright: ignore[reportArgumentType] - every provider's stream is a generator
+        stream = cast("AsyncGenerator[ModelEvent, None]", self._provider.stream(request))  # the seam promises an iterator that can be closed
+        async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     text.append(event.text)
@@ -181,14 +185,16 @@ class Turn:
         return "".join(text), reason
 
     def _tell(self, event: dict[str, Any]) -> None:
-        if self._plan.on_stream is not None:
+        if self._plan.on_stream is None or self._deaf:
+            return
+        try:
             self._plan.on_stream(event)
+        except Exception:
+            self._deaf = True
+            logger.exception("on_stream raised; it is told nothing more of this reply, which goes on")
 
 
 def retry_text(question: str, reply: str, problem: ParseProblem) -> str:
     """What a model is shown when its reply was no valid pick: the question, the tail of its reply, what was wrong; the menu follows."""
     tail = reply if len(reply) <= 500 else f"…{reply[-500:]}"
     return f"{question}\n\nYour last reply was:\n{tail or '(empty)'}\n\nIt is no valid pick: {problem}\nPick again."
-
-
-Work = Callable[[], Coroutine[Any, Any, Reply]]
