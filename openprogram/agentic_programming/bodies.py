@@ -25,6 +25,10 @@ class Function(Protocol):
         ...
 
 
+_late: list[Callable[[], None]] = []
+"""Ends of calls that found no stack left to be written; the next call to end, further up, writes them."""
+
+
 class Activation:
     """The surroundings of one body: set while it runs, restored when it pauses or ends.
 
@@ -64,12 +68,21 @@ class Activation:
 
     def completed(self, output: Any) -> None:
         """The body returned."""
-        self.opened.finish("completed", output, enters=True)
-        self.release()
+        self._end(lambda: self.opened.finish("completed", output, enters=True))
 
     def failed(self, error: BaseException) -> None:
         """The body raised."""
-        self.opened.fail(error, trace=_trace(error))
+        self._end(lambda: self.opened.fail(error, trace=_trace(error)))
+
+    def _end(self, close: Callable[[], None]) -> None:
+        ending = close
+        try:
+            ending()
+            while _late:
+                ending = _late.pop()
+                ending()
+        except RecursionError:
+            _late.append(ending)
         self.release()
 
     def release(self) -> None:

@@ -51,6 +51,8 @@ def recording() -> Generator[None]:
     global failures
     try:
         yield
+    except RecursionError:
+        raise  # no stack is left, so this is the user's own error; whoever closes a node tries again further up
     except Exception as error:
         failures += 1
         logger.warning("a call could not be recorded: %s", error)

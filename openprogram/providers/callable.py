@@ -6,13 +6,19 @@ exactly as the author wrote them. Nothing else is added.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from openprogram.context.messages import Block, Message
 from openprogram.errors import NoModelError
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile, TextDelta
+
+answering: contextvars.ContextVar[ModelRequest | None] = contextvars.ContextVar("openprogram_answering", default=None)
+"""The request that the function which runs here is answering, see `Runtime.history`."""
 
 PROFILE = Profile(tools=False, situational_line=False)
 
@@ -33,7 +39,12 @@ class CallableProvider:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         keywords = {"model": request.model, "response_format": request.response_format}
         content = flat_content(request) if self._with_history else [block for message in request.new for block in message.blocks]
-        reply = await self._answer(content, {key: value for key, value in keywords.items() if self._accepted is None or key in self._accepted})
+        outer = answering.get()
+        answering.set(request)
+        try:
+            reply = await self._answer(content, {key: value for key, value in keywords.items() if self._accepted is None or key in self._accepted})
+        finally:
+            answering.set(outer)
         if not isinstance(reply, str):
             raise TypeError(f"the call= function returned {type(reply).__name__}, not the reply's text (a str): {reply!r:.200}")
         yield TextDelta(reply)
@@ -42,13 +53,46 @@ class CallableProvider:
     async def _answer(self, content: list[Block], keywords: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._fn):
             return await self._fn(content, **keywords)
-        import asyncio
-
-        reply = await asyncio.to_thread(self._fn, content, **keywords)
+        reply = await _in_thread(lambda: self._fn(content, **keywords))
         return await reply if inspect.isawaitable(reply) else reply
 
     async def aclose(self) -> None:
         return None
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """The result of ``work()``, run in a thread with this context.
+
+    Each call has a thread of its own, a daemon: in a pool, functions that ask a model themselves could wait for each other, and a call that was given up (by
+    ``timeout_s``, say) would keep the program from ending.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):  # a future cannot hold one
+            future.set_exception(RuntimeError("the call= function raised StopIteration"))
+        else:
+            future.set_exception(error)
+
+    def serve() -> None:
+        result, error = None, None
+        try:
+            result = context.run(work)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended, so nobody waits
+            loop.call_soon_threadsafe(settle, result, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=serve, name="openprogram-call", daemon=True).start()
+    return await future
 
 
 class MissingProvider:
@@ -74,10 +118,14 @@ class MissingProvider:
 
 def flat_content(request: ModelRequest) -> list[Block]:
     """History and turn as the flat list that a ``call=`` function is promised."""
-    past: list[Message] = [] if request.history is None else list(request.history.messages())
     system: list[Block] = [{"type": "text", "text": request.system, "role": "system"}] if request.system else []
-    history = [{**block, "role": message.role} if block.get("type") == "text" else block for message in past for block in message.blocks]
-    return [*system, *history, *(block for message in request.new for block in message.blocks)]
+    return [*system, *past_content(request), *(block for message in request.new for block in message.blocks)]
+
+
+def past_content(request: ModelRequest) -> list[Block]:
+    """The history as flat blocks, each text block with its role."""
+    past: list[Message] = [] if request.history is None else list(request.history.messages())
+    return [{**block, "role": message.role} if block.get("type") == "text" else block for message in past for block in message.blocks]
 
 
 def _accepted_keywords(fn: Callable[..., Any]) -> set[str] | None:

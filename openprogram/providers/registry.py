@@ -9,11 +9,13 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openprogram.errors import NoModelError, UnknownModelError
 from openprogram.providers.base import Provider
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS: dict[str, tuple[str, str, str]] = {
     # name: module, factory in it, default model
@@ -64,6 +66,8 @@ def _environment(what: str) -> str | None:
 
 
 def _from_workspace() -> str | None:
+    from pathlib import Path
+
     for folder in (Path.cwd(), *Path.cwd().parents):
         file = folder / "pyproject.toml"
         if file.is_file():

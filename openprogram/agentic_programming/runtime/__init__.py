@@ -69,6 +69,13 @@ class Runtime:
         """Answer one turn's content blocks with text. Override this to bring your own model."""
         raise NotImplementedError("override _call(content, model, response_format), or pass call= or a 'provider:model'")
 
+    def history(self) -> list[dict[str, Any]]:
+        """What came before the turn that an overridden `_call` is answering: flat content blocks, each text block with its ``role``. Empty anywhere else."""
+        from openprogram.providers.callable import answering, past_content
+
+        request = answering.get()
+        return [] if request is None else past_content(request)
+
     def exec(
         self,
         content: Any,

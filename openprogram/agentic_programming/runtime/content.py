@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from openprogram.context.messages import Block, Message, text_of
@@ -55,8 +54,15 @@ def _checked(item: Any) -> Block:
     block = cast("Block", item)
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         raise ValueError(f"a text block needs its 'text' (a str): {block!r:.200}")
-    if block["type"] in MEDIA and "path" in block and not Path(block["path"]).is_file():
-        raise FileNotFoundError(f"{block['type']} block: there is no file {block['path']}")
+    if block["type"] in MEDIA and "path" in block:
+        _check_file(block)
     if block["type"] == "text" and block.get("role", "user") not in ROLES:
         raise ValueError(f"a text block's role is one of {', '.join(ROLES)}, not {block['role']!r}")
     return block
+
+
+def _check_file(block: Block) -> None:
+    from pathlib import Path
+
+    if not Path(block["path"]).is_file():
+        raise FileNotFoundError(f"{block['type']} block: there is no file {block['path']}")

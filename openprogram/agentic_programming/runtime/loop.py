@@ -7,10 +7,11 @@ itself; it gets a loop of its own. An interrupt of the waiting thread cancels th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _owner: tuple[int, int] = (0, 0)
 """Process id (a forked child needs a loop of its own) and thread id of the background loop."""
+
+_still = 0
+"""How many sync calls keep the background loop from turning."""
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -43,6 +47,9 @@ def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The result of ``make()`` run on the background loop, in a copy of the caller's context."""
     loop = background_loop()
     if threading.get_ident() == _owner[1]:
+        with _standing_still():
+            return _run_beside(make)
+    if _still:
         return _run_beside(make)
     future: Future[T] = Future()
     context = contextvars.copy_context()
@@ -72,6 +79,17 @@ def _wait_quietly(future: Future[Any]) -> None:
         future.exception(timeout=5)
     except BaseException:  # a second interrupt, or a coroutine that will not end: the first one is what the caller must see
         return
+
+
+@contextlib.contextmanager
+def _standing_still() -> Generator[None]:
+    """While a caller on the loop waits, everybody else has to run beside it too: what the caller waits for may depend on them."""
+    global _still
+    _still += 1
+    try:
+        yield
+    finally:
+        _still -= 1
 
 
 def _run_beside(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
