@@ -25,10 +25,6 @@ class Function(Protocol):
         ...
 
 
-_late: list[Callable[[], None]] = []
-"""Ends of calls that found no stack left to be written; the next call to end, further up, writes them."""
-
-
 class Activation:
     """The surroundings of one body: set while it runs, restored when it pauses or ends.
 
@@ -68,21 +64,12 @@ class Activation:
 
     def completed(self, output: Any) -> None:
         """The body returned."""
-        self._end(lambda: self.opened.finish("completed", output, enters=True))
+        scopes.settle(lambda: self.opened.finish("completed", output, enters=True))
+        self.release()
 
     def failed(self, error: BaseException) -> None:
         """The body raised."""
-        self._end(lambda: self.opened.fail(error, trace=_trace(error)))
-
-    def _end(self, close: Callable[[], None]) -> None:
-        ending = close
-        try:
-            ending()
-            while _late:
-                ending = _late.pop()
-                ending()
-        except RecursionError:
-            _late.append(ending)
+        scopes.settle(lambda: self.opened.fail(error, trace=_trace(error)))
         self.release()
 
     def release(self) -> None:

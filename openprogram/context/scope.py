@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,34 @@ def recording() -> Generator[None]:
     except Exception as error:
         failures += 1
         logger.warning("a call could not be recorded: %s", error)
+
+
+_late: list[Callable[[], None]] = []
+"""Ends of calls that found no stack left to be written; the next function to end, further up, writes them."""
+
+
+def settle(close: Callable[[], None]) -> None:
+    """Write the end of a call, and those that could not be written before; where the stack is used up, leave it to the next one."""
+    ending = close
+    try:
+        ending()
+        while _late:
+            ending = _late.pop()
+            ending()
+    except RecursionError:
+        _late.append(ending)
+
+
+@contextlib.contextmanager
+def _opening(scope: Scope, node: Call) -> Generator[None]:
+    """`recording`; and a node that was written just before the stack was used up is closed as soon as there is some again."""
+    try:
+        with recording():
+            yield
+    except RecursionError as error:
+        opened, raised = OpenCall(scope, node), error
+        _late.append(lambda: opened.fail(raised) if scope.store.node(node.id) else None)
+        raise
 
 
 class History:
@@ -136,7 +164,7 @@ def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> 
         metadata=metadata,
         started_at=time.time(),
     )
-    with recording():
+    with _opening(scope, node):
         return OpenCall(scope, scope.store.append(node))
     return OpenCall(None, None)
 
@@ -159,7 +187,7 @@ def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, A
         metadata={**metadata, "frame": frame.id},
         started_at=time.time(),
     )
-    with recording():
+    with _opening(scope, node):
         node = scope.store.append(node, opens=frame)
         opened = scope.store.frame(frame.id) or frame
         inner = Scope(

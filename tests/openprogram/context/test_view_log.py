@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def test_blocks_come_back_as_they_were_sent(blocks: list[dict[str, Any]], store:
 
 def prefixed(prompts: Sequence[Sequence[Any]]) -> bool:
     """Whether each prompt starts with the one before, in bytes without the closing bracket."""
-    return all(raw(later).startswith(raw(earlier)[:-1]) for earlier, later in zip(prompts, prompts[1:], strict=False))
+    return all(raw(later).startswith(raw(earlier)[:-1]) for earlier, later in itertools.pairwise(prompts))
 
 
 def by_frame(store: Store, provider: ScriptedProvider) -> dict[str, list[list[Any]]]:
@@ -175,21 +176,30 @@ def test_any_program_keeps_the_guarantee(steps: list[Step]) -> None:
 
 
 def test_execs_at_once_share_their_beginning(store: Store) -> None:
-    """Concurrent turns in a frame are shown the same history; those that come later are shown them in the order in which they closed."""
-    runtime, provider = echoing()
+    """Concurrent turns in a frame are shown the same history; those that come later are shown them all."""
+    shown: dict[str, list[str]] = {}
+    arrived: list[str] = []
 
-    async def both() -> None:
+    async def together(content: list[dict[str, Any]]) -> str:
+        *past, turn = [block["text"] for block in content]
+        shown[turn] = past
+        arrived.append(turn)
+        while turn.startswith("at once") and len(arrived) < 4:  # nobody answers before all have been asked
+            await asyncio.sleep(0)
+        return f"reply to {turn}"
+
+    async def both(runtime: Runtime) -> None:
         await runtime.async_exec("zero")
         await asyncio.gather(*(runtime.async_exec(f"at once {n}") for n in range(3)))
         await runtime.async_exec("last")
 
     with session("s", store=store) as recorded:
-        asyncio.run(both())
-    begun = [raw(prompt[:-1]) for prompt in provider.prompts[1:4]]
-    assert begun == [raw(provider.prompts[1][:2])] * 3
-    assert len(provider.prompts[-1]) == 9
+        asyncio.run(both(Runtime(call=together)))
     frame = recorded.info.frame
     assert [node.reads for node in asked(recorded)] == [Reads(frame, 0), Reads(frame, 1), Reads(frame, 1), Reads(frame, 1), Reads(frame, 4)]
+    assert [shown[f"at once {n}"] for n in range(3)] == [["zero", "reply to zero"]] * 3
+    assert shown["last"][:2] == ["zero", "reply to zero"]
+    assert sorted(shown["last"][2:]) == sorted(text for n in range(3) for text in (f"at once {n}", f"reply to at once {n}"))
 
 
 def test_a_node_enters_when_it_closes(store: Store) -> None:
