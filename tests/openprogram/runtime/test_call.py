@@ -84,7 +84,11 @@ def test_any_callable_may_answer(function: str, recorded: Session | None) -> Non
 
 def test_a_function_of_the_content_alone() -> None:
     """The other parameters are optional."""
-    assert Runtime(call=lambda content: "yes").exec("?") == "yes"  # pyright: ignore[reportUnknownLambdaType]
+
+    def yes(content: Content) -> str:
+        return "yes"
+
+    assert Runtime(call=yes).exec("?") == "yes"
 
 
 def test_a_function_without_parameters_is_refused() -> None:
@@ -252,6 +256,9 @@ def test_functions_that_ask_each_other_do_not_run_out_of_threads() -> None:
     """Forty levels of a model function that asks the next one; a pool of threads would wait for itself."""
 
     def level(n: int) -> Runtime:
-        return Runtime(call=lambda content: "bottom" if n == 0 else level(n - 1).exec("?"))  # pyright: ignore[reportUnknownLambdaType]
+        def answer(content: Content) -> str:
+            return "bottom" if n == 0 else level(n - 1).exec("?")
+
+        return Runtime(call=answer)
 
     assert level(40).exec("?") == "bottom"

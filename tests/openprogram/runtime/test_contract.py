@@ -56,8 +56,11 @@ def _from_an_async_tool(runtime: Runtime, text: str) -> str:
 def _from_an_async_tool_through_a_function(runtime: Runtime, text: str) -> str:
     """As above, and the model that the tool asks is a sync function which asks one itself, in a thread."""
 
+    def answer(content: Any) -> str:
+        return runtime.exec(text)
+
     async def tool() -> str:
-        return Runtime(call=lambda content: runtime.exec(text)).exec("outer")  # pyright: ignore[reportUnknownLambdaType]
+        return Runtime(call=answer).exec("outer")
 
     return decision.make("pick", [tool], runtime=scripted('{"call": "tool"}'))
 
