@@ -51,15 +51,27 @@ def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
             return _run_beside(make)
     if _still:
         return _run_beside(make)
+    return _run_on(loop, make)
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     future: Future[T] = Future()
     context = contextvars.copy_context()
     tasks: list[asyncio.Task[None]] = []
-    loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(_settle(make, future), context=context)))
+
+    def give_up() -> None:
+        for task in tasks:
+            task.cancel()
+        if not tasks:  # the interrupt came before the loop was told of the work
+            future.cancel()
+
     try:
+        # An interrupt may come as soon as the loop knows, so that this too stands inside.
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(_settle(make, future), context=context)))
         return future.result()
     except BaseException:
         if not future.done():
-            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            loop.call_soon_threadsafe(give_up)
             _wait_quietly(future)
         raise
 
@@ -93,14 +105,16 @@ def _standing_still() -> Generator[None]:
 
 
 def _run_beside(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    context = contextvars.copy_context()
-    future: Future[T] = Future()
+    ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
-    def serve() -> None:
-        try:
-            future.set_result(context.run(asyncio.run, make()))
-        except BaseException as error:
-            future.set_exception(error)
+    async def turn() -> None:
+        done = asyncio.Event()
+        ready.set_result((asyncio.get_running_loop(), done))
+        await done.wait()
 
-    threading.Thread(target=serve, name="openprogram-nested-loop", daemon=True).start()
-    return future.result()
+    threading.Thread(target=lambda: asyncio.run(turn()), name="openprogram-nested-loop", daemon=True).start()
+    loop, done = ready.result()
+    try:
+        return _run_on(loop, make)
+    finally:
+        loop.call_soon_threadsafe(done.set)

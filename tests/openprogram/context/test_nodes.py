@@ -263,6 +263,23 @@ def test_past_the_recursion_limit_every_node_closes(store: Store) -> None:
     assert {node.status for node in recorded.nodes()} <= {"completed", "error"}
 
 
+def test_an_end_that_could_not_be_written_is_written_by_the_next() -> None:
+    """Where the stack is used up, closing is left to the call that ends next; each is written once."""
+    written: list[str] = []
+    stack = [RecursionError()]
+
+    def deep() -> None:
+        if stack:
+            raise stack.pop()
+        written.append("deep")
+
+    scopes.settle(deep)
+    assert written == []
+    scopes.settle(lambda: written.append("further up"))
+    scopes.settle(lambda: written.append("later"))
+    assert written == ["further up", "deep", "later"]
+
+
 def test_cancelling_a_task_cancels_its_nodes(store: Store) -> None:
     """The model call and the functions around it."""
 
