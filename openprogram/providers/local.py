@@ -12,23 +12,25 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from openprogram.errors import LLMError, NoModelError, Reason, UnknownModelError
 from openprogram.providers import weights
-from openprogram.providers.base import ModelEvent, ModelRequest, ModelSettings, Profile
+from openprogram.providers.base import Constraint, ModelEvent, ModelRequest, ModelSettings, Profile
 from openprogram.providers.host_process import ModelHost, check_engine
 
 if TYPE_CHECKING:
     from openprogram.providers.openai_chat import OpenAIChatProvider
 
 CONTEXT_WINDOW = 4096
-PROFILE = Profile(tools=False, schema=True, grammar=True, images=False, two_step_pick=True, context_window=CONTEXT_WINDOW)
+PROFILE = Profile(tools=False, schema=True, grammar=True, images=False, two_step_pick=True, situational_line=False, context_window=CONTEXT_WINDOW)
 
 _DEATH_NOTICE_S = 1.0  # a broken connection is seen a moment before the end of the process that caused it
 _MAX_OUTPUT_TOKENS = 1024  # a small model may never stop by itself
+_LONGEST_TEXT = 160  # characters of one constrained string
+_LONGEST_LIST = 12
 _BROKEN = frozenset({Reason.CONNECTION, Reason.TIMEOUT, Reason.PROTOCOL})
 
 
@@ -56,7 +58,7 @@ class LocalProvider:
         served = self._served(request.model)
         chat = await served.chat()
         try:
-            async with aclosing(chat.stream(_with_defaults(request))) as events:
+            async with aclosing(chat.stream(with_defaults(request))) as events:
                 async for event in events:
                     yield event
         except LLMError as error:
@@ -132,7 +134,7 @@ def model_file(model: str) -> Path:
     raise UnknownModelError(f"there is no local model {name!r}; known: {', '.join(sorted(weights.KNOWN))}, or the path of a .gguf file")
 
 
-def _with_defaults(request: ModelRequest) -> ModelRequest:
+def with_defaults(request: ModelRequest) -> ModelRequest:
     """A constrained answer is the likeliest one; free text varies a little, since small models otherwise repeat themselves."""
     settings = request.settings
     temperature = 0.0 if request.constraint is not None else 0.2
@@ -142,7 +144,25 @@ def _with_defaults(request: ModelRequest) -> ModelRequest:
         seed=settings.seed,
         stop=settings.stop,
     )
-    return msgspec.structs.replace(request, settings=filled)
+    return msgspec.structs.replace(request, settings=filled, constraint=_with_ends(request.constraint))
+
+
+def _with_ends(constraint: Constraint | None) -> Constraint | None:
+    """The constraint with texts and lists that end: a small model may otherwise fill a string until the token limit cuts the JSON."""
+    if constraint is None or constraint.schema is None:
+        return constraint
+    return msgspec.structs.replace(constraint, schema=_ended(constraint.schema))
+
+
+def _ended(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_ended(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    ended = {key: item if key in ("enum", "const", "default") else _ended(item) for key, item in cast("dict[str, Any]", schema).items()}
+    if ended.get("type") == "string" and not ended.keys() & {"enum", "const", "format", "pattern"}:
+        return {"maxLength": _LONGEST_TEXT, **ended}
+    return {"maxItems": _LONGEST_LIST, **ended} if ended.get("type") == "array" else ended
 
 
 def _death(host: ModelHost, model: str) -> LLMError:
