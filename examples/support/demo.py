@@ -18,7 +18,7 @@ from openprogram import NoModelError, create_runtime, session
 HERE = Path(__file__).parent
 
 
-def picked(result: Any) -> tuple[str, dict[str, Any]]:
+def picked(result: dict[str, Any] | str) -> tuple[str, dict[str, Any]]:
     """The route and its arguments behind what route_message returned."""
     if isinstance(result, dict):
         return result["action"], {name: value for name, value in result.items() if name != "action"}

@@ -107,7 +107,10 @@ class OpenAIChatProvider:
 
 @asynccontextmanager
 async def _opened(client: httpx.AsyncClient, url: httpx.URL, content: bytes) -> AsyncGenerator[httpx.Response]:
-    """The response's head. A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once."""
+    """The response's head.
+
+    A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once.
+    """
     async with AsyncExitStack() as stack:
         try:
             response = await stack.enter_async_context(client.stream("POST", url, content=content))

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
-Ending = Literal["close", "keep", "reset", "hang"]
+Ending = Literal["close", "keep", "stale", "reset", "hang"]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``chunks`` are written one by one. ``ending``: close the socket, keep it for the next request, reset it, or leave it open and silent."""
+    """``chunks`` are written one by one. ``ending``: close the socket, keep it for the next request, keep it but close it without a word
+    when the next request comes (stale), reset it, or leave it open and silent."""
 
     chunks: Sequence[bytes] = ()
     status: int = 200
@@ -81,6 +82,7 @@ class Server:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
+        self._stale: set[int] = set()
         self.requests: list[Request] = []
         self.connections = 0
         self.accepted = 0
@@ -131,6 +133,8 @@ class Server:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int) -> bool:
         request = await _read(reader, peer)
+        if peer in self._stale:
+            return False
         self.requests.append(request)
         answer = self._answers[min(len(self.requests), len(self._answers)) - 1]
         answer = answer if isinstance(answer, Answer) else answer(request)
@@ -141,6 +145,8 @@ class Server:
         for chunk in answer.chunks:
             writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
             await writer.drain()
+        if answer.ending == "stale":
+            self._stale.add(peer)
         return await self._end(reader, writer, answer.ending)
 
     async def _end(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ending: Ending) -> bool:
@@ -155,7 +161,7 @@ class Server:
             return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-        return ending == "keep"
+        return ending in ("keep", "stale")
 
 
 async def _read(reader: asyncio.StreamReader, peer: int) -> Request:

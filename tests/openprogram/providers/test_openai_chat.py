@@ -179,6 +179,20 @@ def test_a_connection_is_used_again() -> None:
         assert (len(server.requests), server.accepted) == (5, 1)
 
 
+def test_a_pooled_connection_that_the_server_closed_is_replaced_at_once() -> None:
+    """A request that met a closed pooled connection was never answered: it is sent again without an error and without a wait (d29)."""
+    with Server(stream(delta("a", "stop"), ending="stale")) as server:
+
+        async def run() -> list[str]:
+            provider = OpenAIChatProvider(server.url, trust_env=False)
+            texts = [text_of(await collect(provider)) for _ in range(3)]
+            await provider.aclose()
+            return texts
+
+        assert asyncio.run(run()) == ["a"] * 3
+        assert (len(server.requests), server.accepted) == (3, 3)
+
+
 def test_one_provider_serves_many_loops() -> None:
     """Loops one after another and in threads each get their own connections, and nothing is left open when they end."""
     with Server(stream(delta("a", "stop"), ending="keep")) as server:
