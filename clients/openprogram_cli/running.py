@@ -23,7 +23,7 @@ from openprogram_cli.progress import progress
 from openprogram_cli.tracebacks import users_traceback
 
 if TYPE_CHECKING:
-    from openprogram.context.session import Session
+    from openprogram.agentic_programming.session import Session
 
 GRACE_S = 2.0
 
@@ -90,7 +90,7 @@ def _interrupt_main_thread() -> None:
 
 def open_session(session_id: str | None, title: str) -> Session | None:
     """The session to record in. One that was asked for must open; without it a broken store costs a warning, not the run."""
-    from openprogram.context.session import session
+    from openprogram.agentic_programming.session import session
     from openprogram.store.ids import check_session_id
 
     try:
