@@ -1,7 +1,7 @@
 """Let a model choose what happens next.
 
-`make(prompt, options)` asks for one pick and resolves it into the result of the next step: a function is run, a value returned. The choice is the branch; there is no
-``if`` to write. ``runtime.exec(..., choices=options)`` does the same at the end of a whole turn.
+`make(prompt, options)` asks for one pick and resolves it into the result of the next step: a function is run, a value returned. The choice is the branch;
+there is no ``if`` to write. ``runtime.exec(..., choices=options)`` does the same at the end of a whole turn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
-from openprogram.agentic_programming.decision.options import build_menu, value
+from openprogram.agentic_programming.decision.options import Menu, build_menu, check_context, value
 from openprogram.agentic_programming.decision.reply import extract_action
 from openprogram.context.scope import _current_runtime  # pyright: ignore[reportPrivateUsage] - the name is documented
 from openprogram.errors import DecisionError
@@ -28,15 +28,24 @@ def render_options(options: Any) -> str:
 def make(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
     """Ask the model to pick one of ``options`` and return the result of the pick: a function's return value (an async one is awaited), or the value.
 
-    ``prompt`` is a text or a list of content blocks, where blocks of ``role: assistant`` are worked examples. ``options`` is ``{name: handler}`` or a list; ``context`` fills the parameters that the model does not see. ``max_retries`` is how often a reply that is no valid pick is
-    asked again. Raises DecisionError when the model never picks validly; ValueError or TypeError for a bad menu, before any model call; RuntimeError without a runtime.
+    ``prompt`` is a text or a list of content blocks, where blocks of ``role: assistant`` are worked examples. ``options`` is ``{name: handler}`` or a list;
+    ``context`` fills the parameters that the model does not see. ``max_retries`` is how often a reply that is no valid pick is asked again. Raises
+    DecisionError when the model never picks validly; ValueError or TypeError for a bad menu or a context that lacks what an option needs, before any model
+    call; RuntimeError without a runtime.
     """
-    return _runtime(runtime).decide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
+    return _runtime(runtime).decide(prompt, _menu(options, context), context=context, max_retries=_checked(max_retries))
 
 
 async def amake(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
     """`make` for async code."""
-    return await _runtime(runtime).adecide(prompt, build_menu(options), context=context, max_retries=_checked(max_retries))
+    return await _runtime(runtime).adecide(prompt, _menu(options, context), context=context, max_retries=_checked(max_retries))
+
+
+def _menu(options: Any, context: Mapping[str, Any] | None) -> Menu:
+    menu = build_menu(options)
+    for option in menu.options.values():
+        check_context(option, context)
+    return menu
 
 
 def _runtime(runtime: Any) -> Any:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from openprogram.agentic_programming.decision.options import Menu, Option
-from openprogram.agentic_programming.decision.reply import Candidate, is_ambiguous, read_reply
-from openprogram.functions.schema import Misfit, fit, to_python
+from openprogram.agentic_programming.decision.options import Menu, Option, convert_fields
+from openprogram.agentic_programming.decision.reply import Candidate, read_reply
+from openprogram.functions.fit import Misfit, fit, short
+from openprogram.functions.schema import values_of
 
-HEAD = 300
+_LONGEST_NAME = 200
+# A fence, a template's special tokens and tags such as <tool_call> around a lone name.
+_AROUND = re.compile(r"^\s*(`{3,}|~{3,})\w*\s*|\s*(`{3,}|~{3,})\s*$|<\|[^|<>]{0,40}\|>|</?tool_call>")
 
 
 class ParseProblem(Exception):
@@ -52,66 +56,102 @@ def pick_from(reply: str, menu: Menu, *, finish_reason: str = "stop") -> Pick:
 
 
 def _nothing_found(reply: str, kind: str, menu: Menu) -> ParseProblem:
-    names = ", ".join(menu.options)
+    names = listed(menu)
     if not reply.strip():
         return ParseProblem("no_action", f"the reply is empty; answer with one JSON object that picks one of: {names}")
     if kind == "invalid_json":
-        return ParseProblem(kind, f"the JSON in the reply cannot be read (straight double quotes, no comments, no trailing commas); pick one of: {names}")
+        rules = "complete, straight double quotes, no comments, no trailing commas"
+        return ParseProblem(kind, f"the JSON in the reply cannot be read ({rules}); pick one of: {names}")
+    if kind == "incomplete":
+        return ParseProblem(kind, f"the reply ended within its reasoning, before an answer; answer with one JSON object that picks one of: {names}")
     return ParseProblem(kind, f'the reply holds no JSON object with a "call" key; pick one of: {names}')
+
+
+def listed(menu: Menu) -> str:
+    """The option names for a message."""
+    return ", ".join(menu.options)
 
 
 def check(candidate: Candidate, menu: Menu) -> Pick:
     """A candidate as a pick of the menu. Raises ParseProblem."""
-    if is_ambiguous(candidate):
+    if candidate.ambiguous:
         raise ParseProblem("ambiguous", "the reply picks two things at once; pick exactly one")
     option = _find(candidate.name, menu)
-    arguments = _as_mapping(candidate.arguments, option)
+    problem: ParseProblem | None = None
+    for arguments in _readings(candidate, option):
+        try:
+            return _checked(option, arguments, candidate)
+        except ParseProblem as found:
+            problem = problem or found
+    assert problem is not None
+    raise problem
+
+
+def _checked(option: Option, arguments: Any, candidate: Candidate) -> Pick:
+    if not isinstance(arguments, dict):
+        names = ", ".join(option.properties) or "(none)"
+        raise ParseProblem("bad_args", f'{option.name}: "args" is an object with the keys {names}', "$.args")
     try:
         fitted = fit(arguments, option.schema)
-        values = {item.name: to_python(item, fitted[item.name]) for item in option.parameters if item.name in fitted} if option.parameters else fitted
+        values = convert_fields(option.handler, fitted) if option.kind == "schema" else values_of(fitted, option.parameters, option.further)
     except Misfit as misfit:
         raise ParseProblem(misfit.kind, f"{option.name}: {misfit}", misfit.path) from None
-    return Pick(option, fitted, values, candidate.repaired)
+    return Pick(option, {name: item for name, item in fitted.items() if name in values}, values, candidate.repaired)
 
 
-def _as_mapping(arguments: Any, option: Option) -> dict[str, Any]:
-    names = list(option.properties)
-    if isinstance(arguments, dict):
-        return arguments  # pyright: ignore[reportUnknownVariableType]
-    positional: list[Any] = arguments if isinstance(arguments, list) else [arguments]
-    if not names and arguments in (None, "", []):
-        return {}
-    if len(positional) > len(names) or (len(names) > 1 and not isinstance(arguments, list)):
-        raise ParseProblem("bad_args", f'{option.name}: "args" is an object with the keys {", ".join(names) or "(none)"}', "$.args")
-    return dict(zip(names, positional, strict=False))
+def _readings(candidate: Candidate, option: Option) -> list[Any]:
+    """What a candidate's arguments may mean, the plainest first: an object, values by position, fields that stand beside the call key."""
+    arguments, names = candidate.arguments, list(option.properties)
+    readings = [arguments]
+    if not isinstance(arguments, dict):
+        positional: list[Any] = cast("list[Any]", arguments) if isinstance(arguments, list) else [arguments]
+        if len(positional) <= len(names) and (len(names) == 1 or isinstance(arguments, list)):
+            readings.insert(0, dict(zip(names, positional, strict=False)))
+    if any(name in option.properties for name in candidate.beside):
+        readings.append(candidate.beside)
+    return readings
 
 
 def _find(name: Any, menu: Menu) -> Option:
-    names = ", ".join(menu.options)
+    if isinstance(name, int) and not isinstance(name, bool):
+        name = str(name)
     if not isinstance(name, str):
-        raise ParseProblem("unknown_call", f'"call" is the name of one option (a string), one of: {names}', "$.call")
-    if name in menu.options:
-        return menu.options[name]
-    alike = [option for option in menu.options.values() if fold(option.name) == fold(name)]
-    if len(alike) == 1:
-        return alike[0]
-    if alike:
-        raise ParseProblem("ambiguous", f"{name!r} could mean {' or '.join(option.name for option in alike)}; use the exact name", "$.call")
-    raise ParseProblem("unknown_call", f"there is no option {name[:100]!r}; the options are: {names}", "$.call")
+        raise ParseProblem("unknown_call", f'"call" is the name of one option (a string), one of: {listed(menu)}', "$.call")
+    if option := menu.options.get(name):
+        return option
+    if option := _alike(name, menu):
+        return option
+    raise ParseProblem("unknown_call", f"there is no option {_shown(name)}; the options are: {listed(menu)}", "$.call")
 
 
+def _shown(name: str) -> str:
+    """A name that a model wrote, fit for a message."""
+    return short(name[:100])
+
+
+def _alike(name: str, menu: Menu) -> Option | None:
+    """The one option of that name when only the way of writing it differs. Raises ParseProblem when there are several."""
+    folded = fold(name)
+    alike = [option for option in menu.options.values() if folded and fold(option.name) == folded]
+    if len(alike) > 1:
+        names = " or ".join(option.name for option in alike)
+        raise ParseProblem("ambiguous", f"{_shown(name)} could mean {names}; use the exact name", "$.call")
+    return alike[0] if alike else None
+
+
+@functools.lru_cache(maxsize=4096)
 def fold(name: str) -> str:
     """A name without case, Unicode form, invisible marks, surrounding punctuation and the kind of its separators."""
-    text = unicodedata.normalize("NFKC", name).casefold()
-    text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Cc") or char in "\t\n")
-    return re.sub(r"[\s_\-.]+", "_", text.strip(" \t\n\r\"'`*.,;:!?()“”‘’«»_-"))
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name[:_LONGEST_NAME]).casefold())
+    text = "".join(char for char in text if char.isspace() or unicodedata.category(char) not in ("Cf", "Cc", "Mn") or unicodedata.combining(char))
+    text = re.sub(r"^\s*[-*•]\s+", "", text)
+    return re.sub(r"[\s_\-.‐-―]+", "_", text.strip(" \t\n\r\"'`*_.,;:!?()[]“”‘’«»"))
 
 
 def _bare_name(text: str, menu: Menu) -> Option | None:
-    """The option that a reply names when it is nothing but that name and the option needs no arguments."""
-    said = re.sub(r"^\s*(`{3,}|~{3,})\w*\s*|\s*(`{3,}|~{3,})\s*$", "", text).strip()
-    if not said or len(said) > 200 or "\n" in said:
+    """The option that a reply names when it is nothing but that name. Raises ParseProblem when it could be several."""
+    said = _AROUND.sub("", text).strip()
+    if not said or len(said) > _LONGEST_NAME or "\n" in said:
         return None
     said = re.sub(r"\(\s*\)", "", said)
-    alike = [option for option in menu.options.values() if option.name == said] or [o for o in menu.options.values() if fold(o.name) == fold(said)]
-    return alike[0] if len(alike) == 1 and not alike[0].schema["required"] else None
+    return menu.options.get(said) or _alike(said, menu)

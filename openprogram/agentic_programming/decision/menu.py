@@ -6,12 +6,15 @@ import json
 from typing import Any, cast
 
 from openprogram.agentic_programming.decision.options import Menu, Option
-from openprogram.functions.schema import Schema
+from openprogram.functions.fit import definition
+from openprogram.functions.schema import Schema, hoist
 
 DECISION_FINISH_INSTRUCTION = (
-    "Do the work first, with tools where they help. When you are done, end with one JSON object that picks exactly one of the options below and nothing after it."
+    "Do the work first, with tools where they help. "
+    "When you are done, end with one JSON object that picks exactly one of the options below and nothing after it."
 )
 
+DEEPEST_SHOWN = 5
 _NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}
 _PLACEHOLDERS: dict[str, Any] = {"string": "<str>", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
 
@@ -22,13 +25,14 @@ def render(menu: Menu) -> str:
 
 
 def _render_option(option: Option) -> str:
-    required = option.schema["required"]
     root = option.schema
-    signature = ", ".join(_signature_part(name, schema, name in required, root) for name, schema in option.properties.items())
-    lines = [f"{option.name}({signature})"]
-    if option.description:
-        lines += [f"  {line}" for line in option.description.strip().splitlines()]
-    lines += [detail for name, schema in option.properties.items() if (detail := _detail(name, schema, name in required, root))]
+    required = root["required"]
+    parts = [_signature_part(name, schema, name in required, root) for name, schema in option.properties.items()]
+    if isinstance(root["additionalProperties"], dict) or root["additionalProperties"] is True:
+        parts.append("…")
+    lines = [f"{option.name}({', '.join(parts)})", *(f"  {line}" for line in option.description.strip().splitlines())]
+    for name, schema in option.properties.items():
+        lines += _details(name, schema, name in required, root)
     example = {"call": option.name, "args": {name: placeholder(schema, root) for name, schema in option.properties.items() if name in required}}
     return "\n".join([*lines, f"  Call: {json.dumps(example, ensure_ascii=False)}"])
 
@@ -40,13 +44,36 @@ def _signature_part(name: str, schema: Schema, required: bool, root: Schema) -> 
     return f"{text} = {json.dumps(schema['default'], ensure_ascii=False)}" if "default" in schema else f"{text} = …"
 
 
-def _detail(name: str, schema: Schema, required: bool, root: Schema) -> str:
+def _details(path: str, schema: Schema, required: bool, root: Schema, depth: int = 0) -> list[str]:
+    """A line for a field that has more to say than its type, and for such fields inside it."""
     notes = [schema["description"]] if schema.get("description") else []
-    if allowed := resolve(schema, root).get("enum"):
+    body = resolve(schema, root)
+    if allowed := _allowed(body, root):
         notes.append(f"one of {', '.join(json.dumps(item, ensure_ascii=False) for item in allowed)}")
     if not required:
         notes.append("optional")
-    return f"  - {name}: {'; '.join(notes)}" if notes else ""
+    lines = [f"  - {path}: {'; '.join(notes)}"] if notes else []
+    if depth == DEEPEST_SHOWN:
+        return lines
+    if body.get("type") == "array" and isinstance(body.get("items"), dict):
+        lines += _details(f"{path}[]", body["items"], True, root, depth + 1)
+    for name, inner in body.get("properties", {}).items():
+        lines += _details(f"{path}.{name}", inner, name in body.get("required", ()), root, depth + 1)
+    return lines
+
+
+def _allowed(schema: Schema, root: Schema) -> list[Any]:
+    """The values that a schema admits, when it lists them; those of a union when each branch but null lists its own."""
+    if "enum" in schema or "const" in schema:
+        return list(schema.get("enum", [schema.get("const")]))
+    lists: list[list[Any]] = []
+    for branch in (resolve(branch, root) for branch in _branches(schema)):
+        lists.append([None] if branch.get("type") == "null" else list(branch.get("enum", [branch["const"]] if "const" in branch else [])))
+    return [value for values in lists for value in values] if all(lists) else []
+
+
+def _branches(schema: Schema) -> list[Schema]:
+    return cast("list[Schema]", schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or [])
 
 
 def resolve(schema: Schema, root: Schema) -> Schema:
@@ -54,22 +81,24 @@ def resolve(schema: Schema, root: Schema) -> Schema:
     for _ in range(20):
         if "$ref" not in schema:
             break
-        schema = cast("Schema", root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}))
+        schema = definition(root, schema["$ref"])
     return schema
 
 
 def type_name(schema: Schema, root: Schema, depth: int = 0) -> str:
     """A schema's type in Python's words, such as ``list[str]`` or ``int | None``."""
     schema = resolve(schema, root)
-    if depth > 4:
+    if depth > DEEPEST_SHOWN:
         return "…"
-    if branches := schema.get("anyOf"):
+    if branches := _branches(schema):
         return " | ".join(dict.fromkeys(type_name(branch, root, depth + 1) for branch in branches))
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(_NAMES.get(item, "any") for item in cast("list[str]", kind))
     if kind == "array" and schema.get("items"):
         return f"list[{type_name(schema['items'], root, depth + 1)}]"
     if kind is None and "enum" in schema:
-        return " | ".join(dict.fromkeys(type(item).__name__ for item in schema["enum"]))
+        return " | ".join(dict.fromkeys("None" if item is None else type(item).__name__ for item in schema["enum"]))
     return _NAMES.get(kind or "", "any")
 
 
@@ -80,13 +109,20 @@ def placeholder(schema: Schema, root: Schema, depth: int = 0) -> Any:
         return schema["const"]
     if schema.get("enum"):
         return schema["enum"][0]
-    if branches := schema.get("anyOf"):
+    if depth == DEEPEST_SHOWN:
+        return _PLACEHOLDERS.get(schema.get("type", "string"), "<str>")
+    if branches := _branches(schema):
         return placeholder(branches[0], root, depth + 1)
-    if depth < 6 and schema.get("type") == "array" and schema.get("items"):
+    kind = schema.get("type", "string")
+    if isinstance(kind, list):
+        kind = cast("list[str]", kind)[0]
+    if leading := schema.get("prefixItems"):
+        return [placeholder(item, root, depth + 1) for item in leading]
+    if kind == "array" and schema.get("items"):
         return [placeholder(schema["items"], root, depth + 1)]
-    if depth < 6 and schema.get("properties"):
+    if schema.get("properties"):
         return {name: placeholder(item, root, depth + 1) for name, item in schema["properties"].items()}
-    return _PLACEHOLDERS.get(schema.get("type", "string"), "<str>")
+    return _PLACEHOLDERS.get(kind, "<str>")
 
 
 def schema_of(menu: Menu) -> Schema:
@@ -94,8 +130,7 @@ def schema_of(menu: Menu) -> Schema:
     definitions: Schema = {}
     branches: list[Schema] = []
     for option in menu.options.values():
-        arguments = dict(option.schema)
-        definitions.update(arguments.pop("$defs", {}))
+        arguments = hoist(option.schema, definitions)
         properties = {"call": {"const": option.name}, "args": arguments}
         branches.append({"type": "object", "properties": properties, "required": ["call", "args"], "additionalProperties": False})
     schema: Schema = branches[0] if len(branches) == 1 else {"anyOf": branches}

@@ -7,30 +7,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from openprogram.agentic_programming.decision.check import Pick
-from openprogram.functions.schema import RUNTIME_PARAMETERS
+from openprogram.agentic_programming.decision.options import check_context
 
 
 def bind(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> Callable[[], Any]:
-    """A picked function with everything it needs: the model's arguments, context-filled and runtime parameters; positional-only ones by position."""
+    """A picked function with everything it needs: the model's arguments, context-filled and runtime parameters; positional-only ones by position.
+
+    Raises ValueError when ``context`` does not hold what it must.
+    """
+    check_context(pick.option, context)
     positional: list[Any] = []
-    keywords: dict[str, Any] = {}
+    keywords = dict(pick.values)
     for parameter in pick.option.parameters:
-        if parameter.name in RUNTIME_PARAMETERS:
-            value = runtime
-        elif parameter.source == "context":
-            if context is None or parameter.name not in context:
-                if parameter.required:
-                    raise ValueError(f"option {pick.option.name!r} needs {parameter.name!r} from context=, which does not hold it")
-                continue
-            value = context[parameter.name]
-        elif parameter.name in pick.values:
-            value = pick.values[parameter.name]
-        else:
-            continue
-        if parameter.keyword:
-            keywords[parameter.name] = value
-        else:
-            positional.append(value)
+        name = parameter.name
+        if parameter.source == "runtime":
+            keywords[name] = runtime
+        elif parameter.source == "context" and context is not None and name in context:
+            keywords[name] = context[name]
+        if not parameter.keyword:
+            # One that is left out holds its place, so that those after it keep theirs.
+            positional.append(keywords.pop(name, parameter.default))
     return lambda: pick.option.handler(*positional, **keywords)
 
 
@@ -39,7 +35,7 @@ def result_of(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) ->
     if pick.option.kind == "function":
         return bind(pick, runtime=runtime, context=context)()
     if pick.option.kind == "schema":
-        return {"decision": pick.option.name, **pick.arguments}
+        return {"decision": pick.option.name, **pick.values}
     return pick.option.handler
 
 
