@@ -83,6 +83,10 @@ def _modern(annotation: Any, within: tuple[Any, ...]) -> Any:
     return annotation.copy_with(changed) if hasattr(annotation, "copy_with") else origin[changed]
 
 
+def _absent() -> None:
+    """The value of a key that was not given; never read, and as a factory not shown in the schema."""
+
+
 def _as_model(cls: Any, within: tuple[Any, ...]) -> Any:
     """A TypedDict class as a model whose instances become dicts of what was given. Its fields are numbered, since a model's own names may not be any text."""
     from pydantic import AfterValidator, ConfigDict, Field, create_model
@@ -94,8 +98,11 @@ def _as_model(cls: Any, within: tuple[Any, ...]) -> Any:
     for number, (name, hint) in enumerate(typing.get_type_hints(cls, include_extras=True).items()):
         inner = typing.get_args(hint)[0] if typing.get_origin(hint) in (typing.Required, typing.NotRequired) else hint
         names[f"f{number}"] = name
-        fields[f"f{number}"] = (_modern(inner, (*within, cls)), Field(... if name in cls.__required_keys__ else None, alias=name))
-    config = ConfigDict(title=cls.__name__, arbitrary_types_allowed=False)
+        fields[f"f{number}"] = (
+            _modern(inner, (*within, cls)),
+            Field(alias=name) if name in cls.__required_keys__ else Field(alias=name, default_factory=_absent),
+        )
+    config = ConfigDict(title=cls.__name__)
     model: Any = create_model(cls.__name__, __config__=config, __module__=cls.__module__, __doc__=cls.__doc__, **fields)
 
     def as_dict(instance: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -20,12 +21,12 @@ ARGUMENT_KEYS = ("args", "arguments", "parameters", "params", "input")
 WRAPPERS = ("tool_call", "tool_calls", "function_call", "tool_use")
 DEEPEST = 200
 # Each level of brackets around prose is parsed anew.
-DEEPEST_PROSE = 16
-# What is repaired of one reply, from its end: characters in all, and objects. The repairer is thorough, not fast.
-REPAIRED_CHARACTERS = 50_000
+DEEPEST_PROSE = 4
+# What is repaired of one reply, from its end: characters in all, and objects. The repairer is not linear in what it reads.
+REPAIRED_CHARACTERS = 20_000
 REPAIRED_SPANS = 20
 
-_NAMES_A_PICK = re.compile(rf"""[{{,\s"'“‘](?:{"|".join((*CALL_KEYS, "name", *WRAPPERS))})["'”’]?\s*:""")
+_NAMES_A_PICK = re.compile(rf"""[{{,\s"'“‘]({"|".join((*CALL_KEYS, "name", *WRAPPERS))})["'”’]?\s*:""")
 _LIKE_PICKS = re.compile(r"""\[\s*\{\s*["'“‘]""")
 _LIKE_JSON = re.compile(r"""[\[{]\s*(?:["'“‘{\[\]}]|\w+["'”’]?\s*:|-?\d)""")
 
@@ -59,14 +60,14 @@ def read_reply(reply: str) -> Reading:
     """The candidates of a reply."""
     reply = _unquoted(reply)
     seen = scan(reply)
-    found, broken = _strict(reply, seen.spans)
-    if not found and (broken or seen.unclosed):
+    found, broken, hopeless = _strict(reply, seen.spans)
+    if not found and seen.crossed:
         # A quotation mark that was never closed hides what follows it; JSON strings end on their own line, so a second look may find more.
         by_line = scan(reply, strings_end_with_line=True)
         found = _strict(reply, by_line.spans)[0]
     if not found and broken:
         found = _repaired(reply, broken)
-    looks_broken = bool(broken) or any(_LIKE_JSON.match(reply, start) for start in seen.unclosed[:1000])
+    looks_broken = bool(broken) or hopeless or any(_LIKE_JSON.match(reply, start) for start in seen.unclosed[:1000])
     return Reading(tuple(found), seen.text, "incomplete" if seen.open_reasoning else "invalid_json" if looks_broken else "no_action")
 
 
@@ -82,10 +83,14 @@ def _unquoted(reply: str) -> str:
     return reply
 
 
-def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span]]:
-    """Candidates of the spans that are JSON, and the spans that look like JSON but are none. Brackets around prose give way to what they hold."""
+def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span], bool]:
+    """Candidates of the spans that are JSON, the spans that are nearly JSON, and whether one is beyond mending (too deep, a number of too many digits).
+
+    Brackets around prose give way to what they hold.
+    """
     found: list[Candidate] = []
     broken: list[Span] = []
+    hopeless = False
     waiting = [(span, 0) for span in reversed(spans)]
     while waiting:
         span, level = waiting.pop()
@@ -94,12 +99,14 @@ def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span]]
             if span.height > DEEPEST:
                 raise ValueError("too deep")
             found += _candidates(_loads(raw))
-        except (ValueError, RecursionError):
+        except json.JSONDecodeError:
             if _like_json(raw) or level == DEEPEST_PROSE:
                 broken.append(span)
             else:
                 waiting += [(child, level + 1) for child in reversed(span.children)]
-    return found, broken
+        except (ValueError, RecursionError):
+            hopeless = True
+    return found, broken, hopeless
 
 
 def _like_json(raw: str) -> bool:
@@ -209,25 +216,29 @@ def _repaired(reply: str, broken: list[Span]) -> list[Candidate]:
     found: list[Candidate] = []
     left = REPAIRED_CHARACTERS
     for span in broken[: -REPAIRED_SPANS - 1 : -1]:
-        left -= span.end - span.start
-        if left < 0 or span.height > DEEPEST:
-            break
-        found += _repair(reply[span.start : span.end])
+        raw = reply[span.start : span.end]
+        if not (named := _NAMES_A_PICK.search(raw)):
+            continue
+        try:
+            data = json.loads(raw, object_pairs_hook=_object, strict=False)  # with raw line breaks in strings
+        except ValueError:
+            left -= len(raw)
+            # One pick within another is a fragment that runs into what follows it.
+            joined = raw[0] == "{" and len(re.findall(rf"""\b{named[1]}["'”’]?\s*:""", raw)) > 1
+            data = None if joined or left < 0 else _repair(raw)
+        found += [msgspec.structs.replace(pick, repaired=True) for pick in _candidates(data)]
     return found[::-1]
 
 
-def _repair(raw: str) -> list[Candidate]:
-    if not _NAMES_A_PICK.search(raw):
-        return []
+def _repair(raw: str) -> Any:
     import json_repair
 
     if re.match(r"[\[{\s]*[“”]", raw):  # typographic quotes as delimiters; beside straight ones they are text
         raw = raw.translate({0x201C: '"', 0x201D: '"'})
     try:
-        data: Any = json_repair.loads(raw, skip_json_loads=True)
+        return json_repair.loads(raw, skip_json_loads=True)
     except (ValueError, RecursionError, IndexError, TypeError):
-        return []
-    return [msgspec.structs.replace(pick, repaired=True) for pick in _candidates(data)]
+        return None
 
 
 def extract_action(text: str) -> dict[str, Any] | None:
@@ -245,16 +256,20 @@ class Span:
         self.start = start
         self.end = -1
         self.height = 1
-        self.children: list[Span] = []
+        self.children: Sequence[Span] = ()
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What was seen: outermost complete spans, the places of brackets that never close, the text outside reasoning, whether reasoning was left open."""
+    """What was seen: outermost complete spans, the places of brackets that never close, the text outside reasoning, whether reasoning was left open.
+
+    ``crossed``: a string ran over the end of a line, or never ended.
+    """
 
     spans: list[Span]
     unclosed: list[int]
     text: str
     open_reasoning: bool
+    crossed: bool
 
 
 class _Scanner:
@@ -266,6 +281,7 @@ class _Scanner:
         self.text: list[str] = []
         self.text_from = 0
         self.open_reasoning = False
+        self.crossed = False
         self.reset()
 
     def reset(self) -> None:
@@ -290,16 +306,18 @@ class _Scanner:
             else:
                 position = self.after_reasoning(match[2], match.start(), position)
         # What a bracket that never closed had collected is complete by itself.
-        spans = [*self.done, *(child for span in self.stack for child in span.children)]
+        spans: list[Span] = [*self.done, *(child for span in self.stack for child in span.children)]
         spans.sort(key=lambda span: span.start)
         text = "".join([*self.text, self.reply[self.text_from :]])
-        return Scan(spans, [span.start for span in self.stack], text, self.open_reasoning)
+        return Scan(spans, [span.start for span in self.stack], text, self.open_reasoning, self.crossed)
 
     def after_string(self, position: int) -> int:
         if not self.stack or position < self.no_string_before:
             return position
         if end := (_STRING_ON_LINE if self.by_line else _STRING).match(self.reply, position):
+            self.crossed = self.crossed or "\n" in end[0]
             return end.end()
+        self.crossed = True
         line_end = self.reply.find("\n", position) if self.by_line else -1
         self.no_string_before = line_end if line_end >= 0 else len(self.reply)
         return position
@@ -323,9 +341,17 @@ class _Scanner:
                 break
             orphans += span.children
         span.end = end
-        span.children += orphans
-        span.height = 1 + max((child.height for child in span.children), default=0)
-        (self.stack[-1].children if self.stack else self.done).append(span)
+        if orphans or span.children:
+            span.children = [*span.children, *orphans]
+            span.height = 1 + max(child.height for child in span.children)
+        if not self.stack:
+            self.done.append(span)
+            return
+        outer = self.stack[-1]
+        if isinstance(outer.children, list):
+            outer.children.append(span)
+        else:
+            outer.children = [span]
 
 
 def scan(reply: str, *, strings_end_with_line: bool = False) -> Scan:
