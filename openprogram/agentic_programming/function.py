@@ -168,7 +168,7 @@ class AgenticFunction(Generic[R]):
         if not names:
             return None, False
         given = next((bound.arguments[name] for name in names if bound.arguments.get(name) is not None), None)
-        runtime = given if given is not None else _current_runtime.get()
+        runtime = given or _current_runtime.get() or scopes.host_runtime.get()
         owned = runtime is None
         if runtime is None:
             from openprogram.agentic_programming.runtime import create_runtime

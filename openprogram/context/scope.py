@@ -42,6 +42,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 current: ContextVar[Scope | None] = ContextVar("openprogram_scope", default=None)
 depth: ContextVar[dict[int, int]] = ContextVar("openprogram_depth", default={})  # noqa: B039 - never mutated, replaced on entry
 _current_runtime: ContextVar[Any] = ContextVar("_current_runtime", default=None)
+host_runtime: ContextVar[Any] = ContextVar("openprogram_host_runtime", default=None)
+"""The runtime of the surroundings (a worker, ``openprogram.connect()``), for functions that declare one and are called outside any other.
+
+It is not the ambient runtime: below a function that declares none there is still none.
+"""
 system_override: ContextVar[str | None] = ContextVar("openprogram_system", default=None)
 
 
@@ -93,6 +98,11 @@ class History:
         self._scope = scope
         self._call = node
         self.node: str | None = node.id
+
+    @property
+    def store(self) -> Any:
+        """The store that holds the node."""
+        return self._scope.store
 
     def messages(self) -> list[Message]:
         """The history, rendered."""
