@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROWS: dict[str, tuple[str, str, str]] = {
     # name: module, factory in it, default model
+    "scripted": ("openprogram.providers.scripted", "ScriptFiles", ""),
     "local": ("openprogram.providers.local", "LocalProvider", "smollm2-135m"),
 }
 

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from openprogram.context.messages import Message
+from openprogram.errors import NoModelError
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile, TextDelta, Usage
 
 Reply = str | Sequence[ModelEvent] | BaseException | Callable[[ModelRequest], Any]
 
 
 class ScriptedProvider:
-    """Give the replies in order; ``repeat`` starts over at the end. ``profile`` says what the pretended model can do."""
+    """Give the replies in order; ``repeat`` starts over at the end; without ``keep`` no request is kept. ``profile`` says what the pretended model can do."""
 
     name = "scripted"
 
-    def __init__(self, replies: Iterable[Reply], *, profile: Profile | None = None, repeat: bool = False) -> None:
+    def __init__(self, replies: Iterable[Reply], *, profile: Profile | None = None, repeat: bool = False, keep: bool = True) -> None:
+        self._count = 0
+        self._keep = keep
         self._replies = list(replies)
         self._profile = profile or Profile()
         self._repeat = repeat
@@ -35,9 +41,11 @@ class ScriptedProvider:
 
     def _next(self, request: ModelRequest) -> Reply:
         with self._lock:
-            position = len(self.requests)
-            self.requests.append(request)
-            self.prompts.append(request.messages())
+            position = self._count
+            self._count += 1
+            if self._keep:
+                self.requests.append(request)
+                self.prompts.append(request.messages())
         if not self._replies or (position >= len(self._replies) and not self._repeat):
             raise AssertionError(f"the script has {len(self._replies)} replies and this is request {position + 1}: {request.new!r:.300}")
         return self._replies[position % len(self._replies)]
@@ -57,3 +65,36 @@ class ScriptedProvider:
 
     async def aclose(self) -> None:
         self.closed = True
+
+
+class ScriptFiles:
+    """``scripted:FILE``: the replies of a JSON list of texts, in order and from the start again, for programs that are tested from outside.
+
+    Each file keeps its own place; it is read again when it changes.
+    """
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, tuple[int, ScriptedProvider]] = {}
+        self._lock = threading.Lock()
+
+    def profile(self, model: str) -> Profile:
+        return Profile()
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        return self._script(request.model).stream(request)
+
+    def _script(self, file: str) -> ScriptedProvider:
+        try:
+            stamp = Path(file).stat().st_mtime_ns
+            with self._lock:
+                if file not in self._scripts or self._scripts[file][0] != stamp:
+                    replies = msgspec.json.decode(Path(file).read_bytes(), type=list[str])
+                    self._scripts[file] = (stamp, ScriptedProvider(replies, repeat=True, keep=False))
+                return self._scripts[file][1]
+        except (OSError, msgspec.MsgspecError) as error:
+            raise NoModelError(f"scripted:{file} needs a JSON file with a list of replies (texts): {error}") from None
+
+    async def aclose(self) -> None:
+        return None
