@@ -27,13 +27,13 @@ __all__ = [
     "Schema",
     "adapter_for",
     "convert_arguments",
+    "fitted_values",
     "further_of",
     "hoist",
     "object_schema",
     "parameters_of",
     "parameters_schema",
     "to_python",
-    "values_of",
     "with_options",
 ]
 
@@ -233,18 +233,24 @@ def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]
     parameters, further = parameters_of(function), further_of(function)
     name = getattr(function, "tool_name", None) or getattr(function, "__name__", "function")
     try:
-        fitted = fit(dict(arguments), object_schema(parameters, further))
-        return values_of(fitted, parameters, further)
+        return fitted_values(dict(arguments), object_schema(parameters, further), parameters, further)[1]
     except Misfit as error:
         raise ArgumentError(f"{name}: {error}", parameter=error.path.removeprefix("$.")) from None
 
 
-def values_of(fitted: Mapping[str, Any], parameters: tuple[Parameter, ...], further: Further | None) -> dict[str, Any]:
-    """Fitted arguments as the annotated types; what would reach a parameter that the model does not see is stripped. Raises Misfit."""
-    values = {item.name: to_python(item.name, item.annotation, fitted[item.name]) for item in parameters if item.source == "llm" and item.name in fitted}
-    if further is not None:
-        values |= {name: to_python(name, further.annotation, item) for name, item in fitted.items() if name not in further.taken}
-    return values
+def fitted_values(
+    arguments: Mapping[str, Any], schema: Schema, parameters: tuple[Parameter, ...], further: Further | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A model's arguments fitted to their ``schema``, as JSON and as the annotated types. Raises Misfit.
+
+    What would reach a parameter that the model does not see is stripped, though ``**kwargs`` would take it.
+    """
+    offered: Schema = schema["properties"]
+    given = {name: item for name, item in arguments.items() if name in offered or further is None or name not in further.taken}
+    fitted = fit(given, schema)
+    annotations = {item.name: item.annotation for item in parameters if item.name in offered}
+    others = Any if further is None else further.annotation
+    return fitted, {name: to_python(name, annotations.get(name, others), item) for name, item in fitted.items()}
 
 
 def to_python(name: str, annotation: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from openprogram.agentic_programming.decision.options import Menu, Option, convert_fields
 from openprogram.agentic_programming.decision.reply import Candidate, read_reply
 from openprogram.functions.fit import Misfit, fit, short
-from openprogram.functions.schema import values_of
+from openprogram.functions.schema import fitted_values
 
 _LONGEST_NAME = 200
 # A fence, a template's special tokens and tags such as <tool_call> around a lone name.
@@ -92,11 +92,14 @@ def _checked(option: Option, arguments: Any, candidate: Candidate) -> Pick:
         names = ", ".join(option.properties) or "(none)"
         raise ParseProblem("bad_args", f'{option.name}: "args" is an object with the keys {names}', "$.args")
     try:
-        fitted = fit(arguments, option.schema)
-        values = convert_fields(option.handler, fitted) if option.kind == "schema" else values_of(fitted, option.parameters, option.further)
+        if option.kind == "schema":
+            fitted = fit(arguments, option.schema)
+            values = convert_fields(option.handler, fitted)
+        else:
+            fitted, values = fitted_values(cast("dict[str, Any]", arguments), option.schema, option.parameters, option.further)
     except Misfit as misfit:
         raise ParseProblem(misfit.kind, f"{option.name}: {misfit}", misfit.path) from None
-    return Pick(option, {name: item for name, item in fitted.items() if name in values}, values, candidate.repaired)
+    return Pick(option, fitted, values, candidate.repaired)
 
 
 def _readings(candidate: Candidate, option: Option) -> list[Any]:
