@@ -1,8 +1,12 @@
-"""A sign of life on stderr for what takes longer than a second: a counting line on a terminal, one single line elsewhere."""
+"""A sign of life on stderr for what takes longer than a second: a counting line on a terminal, one single line elsewhere.
+
+What the library logs about loading a model is shown in that line.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 import time
@@ -11,13 +15,15 @@ from types import TracebackType
 from typing import Any
 
 DELAY_S = 1.0
+LOADING = "openprogram.providers.host_process"  # the logger that says when a model begins to load and when it is there
 
 
 class Progress:
     """Use as a context manager. ``note`` changes what is being done; `quiet` ends the line before other text appears."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
+        self.doing = what
+        self._usual = what
         self._started = time.monotonic()
         self._ended = threading.Event()
         self._lock = threading.RLock()
@@ -32,10 +38,10 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.quiet()
 
-    def note(self, what: str) -> None:
-        """Say what is being done now."""
+    def note(self, what: str | None) -> None:
+        """Say what is being done now; None goes back to what was said at first."""
         with self._lock:
-            self._what = what
+            self.doing = self._usual if what is None else what
 
     def quiet(self) -> None:
         """Show nothing from now on."""
@@ -55,7 +61,7 @@ class Progress:
             with self._lock:
                 if self._ended.is_set():
                     return
-                line = f"{self._what}… {time.monotonic() - self._started:.0f} s"
+                line = f"{self.doing}… {time.monotonic() - self._started:.0f} s"
                 self._write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
                 self._shown = True
             if not self._terminal:
@@ -87,10 +93,41 @@ class _Clearing:
         self._stream.writelines(lines)
 
 
+class _Loading(logging.Handler):
+    """Takes what is logged about loading into the line, and passes on only what would have been logged without it."""
+
+    def __init__(self, progress: Progress, parent: logging.Logger) -> None:
+        super().__init__()
+        self._progress = progress
+        self._parent = parent
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._progress.note(text.rstrip(" …") if text.startswith("loading ") else None)
+        if self._parent.isEnabledFor(record.levelno):
+            self._parent.handle(record)
+
+
+@contextlib.contextmanager
+def _loading_shown(progress: Progress) -> Generator[None]:
+    logger = logging.getLogger(LOADING)
+    level, propagate = logger.level, logger.propagate
+    handler = _Loading(progress, logger.parent or logging.root)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
 @contextlib.contextmanager
 def progress(what: str) -> Generator[Progress]:
     """Show progress around a piece of work whose own output may share the terminal."""
-    with Progress(what) as shown:
+    with Progress(what) as shown, _loading_shown(shown):
         if not (sys.stdout.isatty() and sys.stderr.isatty()):
             yield shown
             return

@@ -58,21 +58,20 @@ def title_of(node: Call) -> str:
     """What the node did: the call of a function and its result, the prompt and reply of a model call."""
     arrow = " → " if holds("→") else " -> "
     if node.role == "code":
-        title, result = _call(node), node.output
+        title, result = _called(node.name, node.input), "" if node.output is None else f"{arrow}{_value(node.output)}"
     elif node.role == "llm":
-        title, result = f"model {one_line(_model_of(node), 60)}{_prompt_of(node)}", _picked(node)
+        title, result = f"model {one_line(_model_of(node), 60)}{_prompt_of(node)}", _result_of(node, arrow)
     else:
         return f"user: {_value(node.input)}"
-    return title if result is None or node.status != "completed" else f"{title}{arrow}{_value(result)}"
+    return title + result if node.status == "completed" else title
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _call(node: Call) -> str:
-    arguments = _mapping(node.input)
-    return f"{one_line(node.name, 80)}({', '.join(f'{one_line(str(name), 40)}={_value(value)}' for name, value in arguments.items())})"
+def _called(name: str, arguments: Any) -> str:
+    return f"{one_line(name, 80)}({', '.join(f'{one_line(str(key), 40)}={_value(value)}' for key, value in _mapping(arguments).items())})"
 
 
 def _value(value: Any) -> str:
@@ -89,12 +88,28 @@ def _prompt_of(node: Call) -> str:
     said = _mapping(node.input).get("messages") or ()
     messages: list[Any] = [plain(message) for message in said]
     texts = [block["text"] for message in messages for block in message.get("blocks", ()) if isinstance(block.get("text"), str)]
-    return f"({_value(texts[-1])})" if texts else ""
+    asked = [text for text in texts if not _is_framing(text)] or texts
+    return f"({_value(asked[-1])})" if asked else ""
 
 
-def _picked(node: Call) -> Any:
-    pick = node.metadata.get("pick") or node.metadata.get("decision")
-    return node.output if pick is None else pick
+def _is_framing(text: str) -> bool:
+    """Whether the library put the text around a question: the situational line, the request to end with a pick, the menu."""
+    if text.startswith(("(You are asked from within the function ", "Options:\n")):
+        return True
+    from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
+
+    return text == DECISION_FINISH_INSTRUCTION
+
+
+def _result_of(node: Call, arrow: str) -> str:
+    """What came of a model call: the pick it made, why it made none, or its reply."""
+    pick = _mapping(node.metadata.get("pick"))
+    if "problem" in pick:
+        return f"{arrow}{_value(node.output)}  no valid pick: {one_line(str(pick['problem']), 40)}"
+    if "name" in pick:
+        repaired = "  repaired" if pick.get("repaired") else ""
+        return f"{arrow}picks {_called(str(pick['name']), pick.get('args'))}{repaired}"
+    return "" if node.output is None else f"{arrow}{_value(node.output)}"
 
 
 def _notes(node: Call) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from openprogram_cli import output, stored, tree
 from openprogram_cli.exits import usage
@@ -16,19 +17,33 @@ if TYPE_CHECKING:
 
 HELP = """Show what happened in a session (by default the newest): functions, model calls and what they called.
 
---node shows one node whole, --prompt the exact messages that a model call was sent. Ids may be shortened to any beginning that is unique.
+--node shows one node whole, --prompt the exact messages that a model call was sent; without an ID they take the last of the session. Ids may be shortened
+to any beginning that is unique.
 """
+LAST = "last"
+
+
+class DagCommand(TyperCommand):
+    """Typer has no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        filled: list[str] = []
+        for position, arg in enumerate(args):
+            filled.append(arg)
+            if arg in ("--node", "--prompt") and (position + 1 == len(args) or args[position + 1].startswith("-")):
+                filled.append(LAST)
+        return super().parse_args(ctx, filled)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("dag", help=HELP)(dag)
+    app.command("dag", cls=DagCommand, help=HELP, short_help="Show what happened in a session.")(dag)
 
 
 def dag(
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="A session's id or its beginning.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    node: Annotated[str | None, typer.Option(metavar="ID", help="Show this node whole.")] = None,
-    prompt: Annotated[str | None, typer.Option(metavar="ID", help="Show the exact prompt of this model call.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="[ID]", help="Show this node whole.")] = None,
+    prompt: Annotated[str | None, typer.Option(metavar="[ID]", help="Show the exact prompt of this model call.")] = None,
 ) -> int:
     if node is not None and prompt is not None:
         raise usage("--node and --prompt exclude each other")
@@ -36,12 +51,22 @@ def dag(
     info = stored.find_session(store, session)
     assert store is not None
     if node is not None:
-        _show_node(stored.find_node(store, info, node, anywhere=session is None), as_json)
+        _show_node(_find(store, info, node, None, anywhere=session is None), as_json)
     elif prompt is not None:
-        _show_prompt(store, stored.find_node(store, info, prompt, anywhere=session is None), as_json)
+        _show_prompt(store, _find(store, info, prompt, "llm", anywhere=session is None), as_json)
     else:
         _show_tree(info, stored.nodes_of(store, info.id), as_json)
     return 0
+
+
+def _find(store: Store, info: SessionInfo, wanted: str, role: str | None, *, anywhere: bool) -> Call:
+    """The node that an option names; `LAST` is the last one of that role."""
+    if wanted != LAST:
+        return stored.find_node(store, info, wanted, anywhere=anywhere)
+    nodes = [node for node in stored.nodes_of(store, info.id) if role in (None, node.role)]
+    if not nodes:
+        raise usage(f"session {info.id} holds no {'model call' if role else 'node'} yet")
+    return nodes[-1]
 
 
 def _show_tree(info: SessionInfo, nodes: list[Call], as_json: bool) -> None:

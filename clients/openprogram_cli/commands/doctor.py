@@ -10,7 +10,8 @@ from openprogram_cli import output
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", help="Check what a run needs: Python, store, model, keys (by name only). Exit code 1 when something is broken.")(doctor)
+    text = "Check what a run needs: Python, store, model, keys (by name only). Exit code 1 when something is broken."
+    app.command("doctor", help=text, short_help="Check what a run needs and say how to mend it.")(doctor)
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:

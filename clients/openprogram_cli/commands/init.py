@@ -22,8 +22,8 @@ from openprogram import agentic_function
 
 @agentic_function(input={"name": {"description": "Who is greeted"}})
 def greet(name: str, runtime) -> str:
-    """Write a greeting of one sentence."""
-    return runtime.exec(f"Greet {name} in one short, friendly sentence.")
+    """Greet somebody."""
+    return runtime.exec(f"Write a short greeting for {name}.")
 
 
 def ask_back(what: str) -> str:
@@ -49,7 +49,8 @@ functions = ["."]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("init", help="Write an example function and a [tool.openprogram] table into this folder; nothing that exists is changed.")(init)
+    text = "Write an example function and a [tool.openprogram] table into this folder; nothing that exists is changed."
+    app.command("init", help=text, short_help="Write a first function into this folder.")(init)
 
 
 def init() -> int:

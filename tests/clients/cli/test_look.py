@@ -98,6 +98,47 @@ def test_dag_shows_the_exact_prompt_on_request(openprogram: Command) -> None:
     assert "no model call" in refused.err
 
 
+PICKING = '''
+from openprogram import Runtime, agentic_function
+
+REPLIES = ["no idea", '{"call": "refund", "args": {"order_id": "7"}}']
+
+def model(content, model="m", response_format=None):
+    return REPLIES.pop(0)
+
+def refund(order_id: str) -> str:
+    """Pay it back."""
+    return f"refunded {order_id}"
+
+@agentic_function
+def choose(message: str, runtime=None) -> str:
+    """Pick what to do."""
+    return Runtime(call=model).exec(f"Route: {message}", choices={"refund": refund, "close": ("CLOSED", "Done.")})
+'''
+
+
+def test_dag_shows_the_question_and_the_pick(openprogram: Command) -> None:
+    """A model call that picks shows the question without the menu around it, and the pick as a call or why there is none."""
+    openprogram.write({"picking.py": PICKING})
+    assert openprogram("run", "picking.py:choose", "message=order 7")[:2] == (0, "refunded 7\n")
+    lines = openprogram("dag").out.splitlines()
+    assert "('Route: order 7') → 'no idea'  no valid pick: no_action  completed" in lines[2]
+    assert "→ picks refund(order_id='7')  completed" in lines[3]
+
+
+def test_dag_takes_the_last_node_without_an_id(openprogram: Command) -> None:
+    """--prompt alone shows the last model call's prompt, --node alone the last node, also before another option; a session without model calls says so."""
+    openprogram.write({"triage.py": TRIAGE})
+    assert openprogram("run", "triage.py:route", "message=about order 7").code == 0
+    assert "Route: about order 7" in openprogram("dag", "--prompt").out
+    assert openprogram("dag", "--prompt", "--json").json["node"].startswith("llm-")
+    assert openprogram("dag", "--node", "--json").json["node"]["name"] == "refund"
+    assert openprogram("run", "triage.py:refund", "order_id=1").code == 0
+    done = openprogram("dag", "--prompt")
+    assert (done.code, done.out) == (2, "")
+    assert "holds no model call" in done.err
+
+
 def test_dag_shows_one_node_whole(openprogram: Command) -> None:
     """--node prints every field of a node, as text and as JSON."""
     openprogram.write({"triage.py": TRIAGE})
