@@ -96,12 +96,12 @@ def _as_model(cls: Any, within: tuple[Any, ...]) -> Any:
     names: dict[str, str] = {}
     fields: dict[str, Any] = {}
     for number, (name, hint) in enumerate(typing.get_type_hints(cls, include_extras=True).items()):
-        inner = typing.get_args(hint)[0] if typing.get_origin(hint) in (typing.Required, typing.NotRequired) else hint
+        # A postponed Required or NotRequired is not in __required_keys__, which goes by the class's ``total`` then.
+        marked = typing.get_origin(hint) in (typing.Required, typing.NotRequired)
+        required = typing.get_origin(hint) is typing.Required if marked else name in cls.__required_keys__
+        inner = _modern(typing.get_args(hint)[0] if marked else hint, (*within, cls))
         names[f"f{number}"] = name
-        fields[f"f{number}"] = (
-            _modern(inner, (*within, cls)),
-            Field(alias=name) if name in cls.__required_keys__ else Field(alias=name, default_factory=_absent),
-        )
+        fields[f"f{number}"] = (inner, Field(alias=name) if required else Field(alias=name, default_factory=_absent))
     config = ConfigDict(title=cls.__name__)
     model: Any = create_model(cls.__name__, __config__=config, __module__=cls.__module__, __doc__=cls.__doc__, **fields)
 

@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a tuple of four in a list": ([("a", "b", {}, 1)], TypeError, "option 1"),
     "a marked function in a list": ([decision.value(greet)], TypeError, "option 1"),
     "a class": ({"a": Signal}, TypeError, "decision.value"),
-    "a builtin without a signature": ({"a": dict.fromkeys, "b": int.from_bytes, "c": print, "d": getattr}, ValueError, "signature"),
+    "a builtin without a signature": ({"a": max}, ValueError, "signature"),
     "a schema with two item templates": ({"a": ("d", {"x": [str, int]})}, TypeError, "exactly one"),
     "a schema with no item template": ({"a": ("d", {"x": []})}, TypeError, "exactly one"),
     "two item templates deep inside": ({"a": ("d", {"x": {"y": [{"z": [str, int]}]}})}, TypeError, "field 'z'"),
