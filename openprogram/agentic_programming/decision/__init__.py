@@ -11,7 +11,6 @@ from typing import Any
 
 from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
 from openprogram.agentic_programming.decision.options import Menu, build_menu, check_context, value
-from openprogram.agentic_programming.decision.reply import extract_action
 from openprogram.context.scope import _current_runtime  # pyright: ignore[reportPrivateUsage] - the name is documented
 from openprogram.errors import DecisionError
 
@@ -23,6 +22,13 @@ def render_options(options: Any) -> str:
     from openprogram.agentic_programming.decision.menu import render
 
     return render(build_menu(options))
+
+
+def extract_action(text: str) -> dict[str, Any] | None:
+    """The last pick in a reply as ``{"call": name, "args": {...}}``, unchecked; None when there is none."""
+    from openprogram.agentic_programming.decision.reply import extract_action
+
+    return extract_action(text)
 
 
 def make(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
