@@ -7,7 +7,7 @@ may do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ class Runtime:
         turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
         if choices is None:
             return self._sync(turn()).text
-        menu, question = _menu_and_question(choices, content)
+        menu, question = _menu_and_question(choices, content, context)
         pick = self._settle(self._sync(turn(menu)), menu, question, 1, turn)
         return self._result(pick, context)
 
@@ -114,7 +114,7 @@ class Runtime:
         turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
         if choices is None:
             return (await self._run(turn())).text
-        menu, question = _menu_and_question(choices, content)
+        menu, question = _menu_and_question(choices, content, context)
         return await self._aresult(await self._asettle(await self._run(turn(menu)), menu, question, 1, turn), context)
 
     def decide(self, prompt: Any, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
@@ -191,15 +191,14 @@ class Runtime:
     def _result(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
         import inspect
 
-        from openprogram.agentic_programming.decision.resolve import aresult_of, result_of
+        from openprogram.agentic_programming.decision.resolve import result_of
 
-        runtime = _current_runtime.get() or self
-        handler = pick.option.handler
-        if pick.option.kind == "function" and inspect.iscoroutinefunction(handler):
-            from openprogram.agentic_programming.runtime.loop import run
+        result = result_of(pick, runtime=_current_runtime.get() or self, context=context)
+        if pick.option.kind != "function" or not inspect.isawaitable(result):
+            return result
+        from openprogram.agentic_programming.runtime.loop import run
 
-            return run(lambda: aresult_of(pick, runtime=runtime, context=context))
-        return result_of(pick, runtime=runtime, context=context)
+        return run(lambda: _awaited(result))
 
     async def _aresult(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
         from openprogram.agentic_programming.decision.resolve import aresult_of
@@ -220,6 +219,10 @@ class Runtime:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def _bare(model: str) -> str:
@@ -247,10 +250,13 @@ def _timeout_from_environment() -> float | None:
     return float(os.environ.get("OPENPROGRAM_EXEC_TIMEOUT_S") or 0) or None
 
 
-def _menu_and_question(choices: Any, content: Any) -> tuple[Menu, str]:
-    from openprogram.agentic_programming.decision.options import build_menu
+def _menu_and_question(choices: Any, content: Any, context: Mapping[str, Any] | None) -> tuple[Menu, str]:
+    from openprogram.agentic_programming.decision.options import build_menu, check_context
 
-    return build_menu(choices), question_of(content)
+    menu = build_menu(choices)
+    for option in menu.options.values():
+        check_context(option, context)
+    return menu, question_of(content)
 
 
 def _next_question(replies: list[Reply], question: str, retries: int) -> str:

@@ -71,6 +71,11 @@ class Waiter:
         return await wait(n)
 
 
+@functools.wraps(wait)
+def wrapped_wait(n: int = 0) -> Any:
+    return wait(n)
+
+
 @agentic_function
 async def agentic_wait(n: int = 0) -> str:
     return await wait(n)
@@ -85,6 +90,7 @@ OPTIONS: dict[str, Any] = {
     "method": Waiter().method,
     "instance": Waiter(),
     "agentic": agentic_wait,
+    "wrapped": wrapped_wait,
     "done": "CONVERSATION_OVER",
     "mark": (MARK, "an object"),
     "function": decision.value(refund),
@@ -102,6 +108,7 @@ OPTIONS: dict[str, Any] = {
         ('{"call": "method", "args": {"n": 1}}', "waited 1"),
         ('{"call": "instance", "args": {"n": 1}}', "waited 1"),
         ('{"call": "agentic", "args": {"n": 2}}', "waited 2"),
+        ('{"call": "wrapped", "args": {"n": 4}}', "waited 4"),
         ('{"call": "done", "args": {"why": "dropped"}}', "CONVERSATION_OVER"),
         ("done", "CONVERSATION_OVER"),
         ('{"call": "mark"}', MARK),
@@ -268,13 +275,12 @@ def test_context_fills_what_the_model_does_not_see(decide: Callable[..., Any]) -
     assert "desk" not in menu and "key" not in menu and "runtime" not in menu
 
 
-def test_a_context_that_lacks_something_is_refused_before_any_request() -> None:
+def test_a_context_that_lacks_something_is_refused_before_any_request(decide: Callable[..., Any]) -> None:
     """The message names the option and the parameter; nothing was asked."""
-    for decide in (_made, _made_async):
-        runtime, provider = scripted()
-        with pytest.raises(ValueError, match="'file' needs 'desk'"):
-            decide(runtime, [file, "stop"], context={"key": "k"})
-        assert provider.requests == []
+    runtime, provider = scripted()
+    with pytest.raises(ValueError, match="'file' needs 'desk'"):
+        decide(runtime, [file, "stop"], context={"key": "k"})
+    assert provider.requests == []
 
 
 def test_positional_only_parameters_keep_their_places() -> None:
