@@ -14,13 +14,16 @@ from pathlib import Path
 
 
 def prepare() -> None:
-    """Never raise UnicodeEncodeError: a character that cannot be shown becomes its escape. A stream that is closed becomes one that leads nowhere."""
+    """Never raise UnicodeEncodeError: a character that cannot be shown becomes its escape. A stream that is closed becomes one that leads nowhere.
+
+    Lines are written as they come, so that what a function prints keeps its order with what its child processes print.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - it stays open as long as the process
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace", line_buffering=True)
 
 
 def holds(text: str) -> bool:
