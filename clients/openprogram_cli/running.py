@@ -17,10 +17,10 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openprogram.errors import ConfigurationError, StoreError
+from openprogram.tracebacks import users_traceback
 from openprogram_cli import output, streams
 from openprogram_cli.exits import FAILED, INTERRUPTED, UNAVAILABLE, Stop, usage
 from openprogram_cli.progress import progress
-from openprogram_cli.tracebacks import users_traceback
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.session import Session

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from openprogram_protocol.functions import FunctionList, SourceError
 
+from openprogram.loading import module_name
 from openprogram_daemon.discovery.metadata import Module, functions_of, top_level_names
 from openprogram_daemon.discovery.names import Binding, Scope
 
@@ -141,15 +142,6 @@ def _matching(root: Path, pattern: str) -> Iterable[Path]:
         return [file for file in root.glob(pattern) if file.suffix == ".py" and file.is_file()]
     except (ValueError, NotImplementedError):  # an absolute or empty pattern names nothing below the root
         return []
-
-
-def module_name(root: Path, file: Path) -> tuple[str, bool]:
-    """The dotted name of a file below the root (``src`` left out) and whether it is a package's ``__init__``."""
-    parts = [*file.relative_to(root).with_suffix("").parts] if file.is_relative_to(root) else [file.stem]
-    if parts[0] == "src" and len(parts) > 1:
-        parts = parts[1:]
-    is_package = parts[-1] == "__init__"
-    return ".".join(parts[:-1] if is_package else parts), is_package
 
 
 class Workspace:

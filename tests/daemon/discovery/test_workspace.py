@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from openprogram_daemon.discovery.workspace import Settings, Workspace, module_name, root_of, settings_of
+from openprogram_daemon.discovery.workspace import Settings, Workspace, root_of, settings_of
+
+from openprogram.loading import module_name
 
 FUNCTION = "from openprogram import agentic_function\n@agentic_function\ndef {name}(): ...\n"
 
