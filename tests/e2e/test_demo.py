@@ -25,7 +25,7 @@ def test_the_demo_routes_every_message_and_records_it(tmp_path: Path) -> None:
     weights.install()
     done = subprocess.run([sys.executable, str(DEMO)], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    picks = re.findall(r"→ (refund|escalate|close)\((.*)\)   (right|wrong)[^\n]*  \d+\.\d s", done.stdout)
+    picks = re.findall(r"→ (refund|escalate|close)\((.*)\)   (right|wrong)[^\n]*   \d+\.\d s", done.stdout)
     assert len(picks) == 24
     right = sum(verdict == "right" for _, _, verdict in picks)
     assert f"{right} of 24 went where a person would send them" in done.stdout
