@@ -17,12 +17,12 @@ EXAMPLE = '''"""Two functions to begin with.
     openprogram dag
 """
 
-from openprogram import agentic_function
+from openprogram import agentic_function, decision
 
 
-@agentic_function(input={"name": {"description": "Who is greeted"}})
+@agentic_function(render_range={"callers": 0})  # the model sees the prompt alone, not who calls it with what
 def greet(name: str, runtime) -> str:
-    """Greet somebody."""
+    """Write a greeting of one sentence."""
     return runtime.exec(f"Write a short greeting for {name}.")
 
 
@@ -34,8 +34,8 @@ def ask_back(what: str) -> str:
 @agentic_function
 def answer_or_ask(question: str, runtime) -> str:
     """Let the model choose: answer at once, or ask for what is missing."""
-    choices = {"answer": ("answer the question", {"text": "the answer"}), "ask_back": ask_back}
-    picked = runtime.exec(f"A user writes: {question}", choices=choices)
+    options = {"answer": ("answer the question", {"text": "the answer"}), "ask_back": ask_back}
+    picked = decision.make(f"A user writes: {question}", options)
     return picked["text"] if isinstance(picked, dict) else picked
 '''
 

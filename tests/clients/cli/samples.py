@@ -110,6 +110,20 @@ def ask(question: str, runtime: Runtime = None) -> str:
     return runtime.exec(question)
 
 
+def answers_once(content, model="m", response_format=None):
+    if content[-1]["text"] == "first":
+        return "done"
+    Path("waiting").touch()
+    time.sleep(60)
+
+
+@agentic_function
+def talk(runtime=None):
+    runtime = Runtime(call=answers_once)
+    runtime.exec("first")
+    return runtime.exec("second")
+
+
 @agentic_function
 def left_behind():
     threading.Thread(target=time.sleep, args=(60,)).start()

@@ -86,11 +86,17 @@ def test_ctrl_c_cancels_the_run(agents: Command) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_killed_run_reads_interrupted(agents: Command) -> None:
-    """After kill -9 in the middle of a run every acknowledged node is there and the open ones read interrupted."""
-    process = agents.start("run", "wait")
-    wait_for((agents.folder / "waiting").exists, "the run to begin")
+    """After kill -9 in the middle of a model call every acknowledged node is there and the open ones read interrupted, in the tree too."""
+    process = agents.start("run", "talk")
+    wait_for((agents.folder / "waiting").exists, "the second model call to begin")
     assert ended(process, signal.SIGKILL).code == -signal.SIGKILL
-    assert status_of_last(agents) == ["interrupted"]
+    nodes = agents("dag", "--json").json["nodes"]
+    assert [(node["role"], node["output"], node["status"]) for node in nodes] == [
+        ("code", None, "interrupted"),
+        ("llm", "done", "completed"),
+        ("llm", None, "interrupted"),
+    ]
+    assert agents("dag").out.count("interrupted") == 2
 
 
 def test_a_long_run_shows_one_line_of_progress(agents: Command) -> None:
