@@ -10,8 +10,7 @@ from openprogram.functions.fit import definition
 from openprogram.functions.schema import Schema, hoist
 
 DECISION_FINISH_INSTRUCTION = (
-    "Do the work first, with tools where they help. "
-    "When you are done, end with one JSON object that picks exactly one of the options below and nothing after it."
+    "Do what is asked above first. When you are done, end with one JSON object that picks exactly one of the options below, and write nothing after it."
 )
 
 DEEPEST_SHOWN = 5
