@@ -35,11 +35,19 @@ FIRST = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
+SECOND = (
+    """CREATE TABLE runs (
+        id TEXT PRIMARY KEY, digest BLOB NOT NULL, function TEXT NOT NULL, workspace TEXT NOT NULL, session TEXT NOT NULL, node TEXT NOT NULL,
+        state TEXT NOT NULL, owner TEXT NOT NULL, started REAL NOT NULL, ended REAL, details TEXT)""",
+    "CREATE INDEX runs_by_start ON runs (started)",
+    "CREATE INDEX runs_active ON runs (started) WHERE ended IS NULL",
+)
+
 # How long the processes that have an old store open are waited for: they may be about to end.
 _PATIENCE_S = 5.0
 
 Migration = Sequence[str]
-MIGRATIONS: Sequence[Migration] = (FIRST,)
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
 
 
 def version_of(connection: sqlite3.Connection, path: Path, latest: int = len(MIGRATIONS)) -> int:

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ from openprogram.errors import StoreError, UnknownSessionError
 from openprogram.store import files, forks, owners, rows
 from openprogram.store.engine import Access, Options, mark_interrupted
 from openprogram.store.ids import check_session_id
+from openprogram.store.writer import Work
+
+T = TypeVar("T")
 
 _COLUMNS = ", ".join(rows.Row._fields)
 _NODE = f"SELECT {_COLUMNS} FROM nodes"  # noqa: S608 - fixed names
@@ -55,6 +58,13 @@ class SqliteStore:
     def create_session(self, session_id: str, *, title: str = "") -> SessionInfo:
         """See `Store.create_session`."""
         check_session_id(session_id)
+        if (found := self._access.read(lambda connection: _session(connection, session_id))) and (found.title or not title):
+            return found
+        return self.write(self.creating_session(session_id, title))
+
+    def creating_session(self, session_id: str, title: str) -> Work[SessionInfo]:
+        """The work of `create_session`, for a transaction that writes more than that. Raises ValueError for an id that cannot be one."""
+        check_session_id(session_id)
         cell = rows.text_cell(title)
 
         def work(connection: sqlite3.Connection) -> SessionInfo:
@@ -66,9 +76,7 @@ class SqliteStore:
                 return msgspec.structs.replace(found, title=title)
             return found
 
-        if (found := self._access.read(lambda connection: _session(connection, session_id))) and (found.title or not title):
-            return found
-        return self._access.write(work)
+        return work
 
     def session(self, session_id: str) -> SessionInfo:
         """See `Store.session`."""
@@ -88,15 +96,27 @@ class SqliteStore:
 
     def append(self, call: Call, *, opens: Frame | None = None) -> Call:
         """See `Store.append`."""
+        return self.write(self.appending(call, opens))
+
+    def appending(self, call: Call, opens: Frame | None) -> Work[Call]:
+        """The work of `append`, for a transaction that writes more than that."""
         packer = rows.Packer()
-        row = packer.row(call, owners.this_process())
+        packed = packer.row(call, owners.this_process())
 
-        def work(connection: sqlite3.Connection) -> rows.Row:
-            return self._append(connection, row, opens, packer.payloads)
+        def work(connection: sqlite3.Connection) -> Call:
+            row = self._append(connection, packed, opens, packer.payloads)
+            reads = None if row.reads_frame is None else Reads(row.reads_frame, row.reads_upto or 0)
+            return msgspec.structs.replace(call, seq=row.seq, predecessor=row.predecessor, reads=reads)
 
-        row = self._access.write(work)
-        reads = None if row.reads_frame is None else Reads(row.reads_frame, row.reads_upto or 0)
-        return msgspec.structs.replace(call, seq=row.seq, predecessor=row.predecessor, reads=reads)
+        return work
+
+    def write(self, work: Work[T]) -> T:
+        """Do ``work`` in one transaction; returns when it is committed."""
+        return self._access.write(work)
+
+    def read(self, work: Work[T]) -> T:
+        """Do ``work`` on a connection that only reads."""
+        return self._access.read(work)
 
     def _append(self, connection: sqlite3.Connection, row: rows.Row, opens: Frame | None, payloads: Mapping[bytes, str]) -> rows.Row:
         seq = connection.execute("SELECT next_seq FROM sessions WHERE id = ?", (row.session,)).fetchone()
@@ -116,16 +136,16 @@ class SqliteStore:
 
     def finish(self, close: Close) -> Call:
         """See `Store.finish`."""
+        row, payloads = self.write(self.finishing(close))
+        return rows.call_of(row, payloads, is_dead=owners.is_dead)
+
+    def finishing(self, close: Close) -> Work[tuple[rows.Row, dict[bytes, str]]]:
+        """The work of `finish`, for a transaction that writes more than that."""
         packer = rows.Packer()
         ending = packer.ending(close)
         if close.status not in TERMINAL:
             raise StoreError(f"node {close.id} cannot be closed as {close.status!r}; a terminal state is one of {', '.join(sorted(TERMINAL))}")
-
-        def work(connection: sqlite3.Connection) -> tuple[rows.Row, dict[bytes, str]]:
-            return self._finish(connection, close, ending, packer.payloads)
-
-        row, payloads = self._access.write(work)
-        return rows.call_of(row, payloads, is_dead=owners.is_dead)
+        return lambda connection: self._finish(connection, close, ending, packer.payloads)
 
     def _finish(self, connection: sqlite3.Connection, close: Close, ending: rows.Ending, payloads: Mapping[bytes, str]) -> tuple[rows.Row, dict[bytes, str]]:
         found = connection.execute(f"{_NODE} WHERE id = ?", (close.id,)).fetchone()

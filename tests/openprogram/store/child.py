@@ -16,10 +16,10 @@ from pathlib import Path
 from openprogram.context.call import Call, Close, new_id
 from openprogram.store.base import Store
 from openprogram.store.files import OpenersLock
-from openprogram.store.migrations import FIRST, Migration, upgrade
+from openprogram.store.migrations import MIGRATIONS, Migration, upgrade
 from openprogram.store.sqlite import SqliteStore
 
-SECOND: Migration = ("ALTER TABLE sessions ADD COLUMN colour TEXT", "CREATE TABLE more (id TEXT)")
+NEXT: Migration = ("ALTER TABLE sessions ADD COLUMN colour TEXT", "CREATE TABLE more (id TEXT)")
 
 
 def say(line: str) -> None:
@@ -70,13 +70,13 @@ def hold(path: Path, session: str) -> None:
 
 
 def migrate(path: Path, fatal: str = "") -> None:
-    """Bring the file to a second version; with ``fatal``, die in the middle of that."""
+    """Bring the file to the version after the last; with ``fatal``, die in the middle of that."""
     with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
         connection.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
         lock = OpenersLock(path)
         lock.share(30)
-        second = (*SECOND, "SELECT die()") if fatal else SECOND
-        upgrade(connection, path, lock, timeout_s=30, migrations=(FIRST, second))
+        step = (*NEXT, "SELECT die()") if fatal else NEXT
+        upgrade(connection, path, lock, timeout_s=30, migrations=(*MIGRATIONS, step))
         lock.release()
 
 

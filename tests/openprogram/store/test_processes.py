@@ -18,7 +18,7 @@ from openprogram.context.call import Call, Close, LogEntry
 from openprogram.errors import StoreError
 from openprogram.store import owners
 from openprogram.store.files import OpenersLock
-from openprogram.store.migrations import FIRST, upgrade
+from openprogram.store.migrations import MIGRATIONS, upgrade
 from openprogram.store.sqlite import SqliteStore
 from tests.openprogram.store.support import opened
 
@@ -145,11 +145,11 @@ def test_f05_one_of_ten_processes_migrates(path: Path, child: Callable[..., Chil
         one.go()
     assert [one.end() for one in children] == ["done"] * 10
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
         assert connection.execute("SELECT colour FROM sessions").fetchall() == []
-    backup = path.with_name(path.name + ".v1.bak")
+    backup = path.with_name(path.name + f".v{len(MIGRATIONS)}.bak")
     with contextlib.closing(sqlite3.connect(backup)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert backup.stat().st_mode & 0o777 == 0o600
 
 
@@ -176,7 +176,7 @@ def test_a_migration_names_who_has_the_store_open(path: Path, child: Callable[..
         lock = OpenersLock(path)
         lock.share(1)
         with pytest.raises(StoreError, match=rf"\b{holder.pid}\b.*stop it"):
-            upgrade(connection, path, lock, timeout_s=0.05, migrations=(FIRST, ("CREATE TABLE more (id TEXT)",)))
+            upgrade(connection, path, lock, timeout_s=0.05, migrations=(*MIGRATIONS, ("CREATE TABLE more (id TEXT)",)))
         lock.release()
 
 
