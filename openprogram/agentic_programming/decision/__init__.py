@@ -7,19 +7,37 @@ there is no ``if`` to write. ``runtime.exec(..., choices=options)`` does the sam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
-from openprogram.agentic_programming.decision.options import Menu, build_menu, check_context, value
 from openprogram.context.scope import _current_runtime  # pyright: ignore[reportPrivateUsage] - the name is documented
 from openprogram.errors import DecisionError
 
+if TYPE_CHECKING:
+    from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
+    from openprogram.agentic_programming.decision.options import Value
+
 __all__ = ["DECISION_FINISH_INSTRUCTION", "DecisionError", "amake", "extract_action", "make", "render_options", "value"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DECISION_FINISH_INSTRUCTION":
+        from openprogram.agentic_programming.decision.menu import DECISION_FINISH_INSTRUCTION
+
+        return DECISION_FINISH_INSTRUCTION
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def value(x: Any, description: str | None = None) -> Value:
+    """Mark ``x`` as a value option, whatever it is: a tuple, a class and any callable can then be one."""
+    from openprogram.agentic_programming.decision.options import Value
+
+    return Value(x, description)
 
 
 def render_options(options: Any) -> str:
     """The menu as text, as `make` appends it to a prompt. Raises ValueError or TypeError for a bad menu."""
     from openprogram.agentic_programming.decision.menu import render
+    from openprogram.agentic_programming.decision.options import build_menu
 
     return render(build_menu(options))
 
@@ -39,19 +57,16 @@ def make(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str
     DecisionError when the model never picks validly; ValueError or TypeError for a bad menu or a context that lacks what an option needs, before any model
     call; RuntimeError without a runtime.
     """
-    return _runtime(runtime).decide(prompt, _menu(options, context), context=context, max_retries=_checked(max_retries))
+    from openprogram.agentic_programming.decision.options import checked_menu
+
+    return _runtime(runtime).decide(prompt, checked_menu(options, context), context=context, max_retries=_checked(max_retries))
 
 
 async def amake(prompt: Any, options: Any, *, runtime: Any = None, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
     """`make` for async code."""
-    return await _runtime(runtime).adecide(prompt, _menu(options, context), context=context, max_retries=_checked(max_retries))
+    from openprogram.agentic_programming.decision.options import checked_menu
 
-
-def _menu(options: Any, context: Mapping[str, Any] | None) -> Menu:
-    menu = build_menu(options)
-    for option in menu.options.values():
-        check_context(option, context)
-    return menu
+    return await _runtime(runtime).adecide(prompt, checked_menu(options, context), context=context, max_retries=_checked(max_retries))
 
 
 def _runtime(runtime: Any) -> Any:

@@ -37,15 +37,10 @@ _ALLOWED = "str, int, float, bool, list, dict, a description, [item], a nested d
 
 
 class Value(msgspec.Struct, frozen=True):
-    """An option value marked as such, see `value`."""
+    """An option value marked as such, see `decision.value`."""
 
     value: Any
     description: str | None = None
-
-
-def value(x: Any, description: str | None = None) -> Value:
-    """Mark ``x`` as a value option, whatever it is: a tuple, a class and any callable can then be one."""
-    return Value(x, description)
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,3 +339,11 @@ def convert(field: Any, value: Any, name: str) -> Any:
 def convert_fields(fields: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Fitted fields as the annotated types. Raises Misfit."""
     return {name: convert(field, values[name], f"{prefix}{name}") for name, field in fields.items()}
+
+
+def checked_menu(options: Any, context: Mapping[str, Any] | None) -> Menu:
+    """`build_menu`, and whether ``context`` holds all that the options need from it: ValueError otherwise."""
+    menu = build_menu(options)
+    for option in menu.options.values():
+        check_context(option, context)
+    return menu

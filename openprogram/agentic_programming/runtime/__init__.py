@@ -251,12 +251,9 @@ def _timeout_from_environment() -> float | None:
 
 
 def _menu_and_question(choices: Any, content: Any, context: Mapping[str, Any] | None) -> tuple[Menu, str]:
-    from openprogram.agentic_programming.decision.options import build_menu, check_context
+    from openprogram.agentic_programming.decision.options import checked_menu
 
-    menu = build_menu(choices)
-    for option in menu.options.values():
-        check_context(option, context)
-    return menu, question_of(content)
+    return checked_menu(choices, context), question_of(content)
 
 
 def _next_question(replies: list[Reply], question: str, retries: int) -> str:
