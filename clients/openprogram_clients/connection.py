@@ -87,24 +87,31 @@ class Connection:
         """Whether requests can be sent: not after the end of the connection, nor in a forked process, which has no thread that reads."""
         return self._lost is None and self._pid == os.getpid()
 
-    def on(self, method: str, handler: Callable[[Any], None]) -> None:
-        """Call ``handler(params)`` in the reading thread for each such notification; it must not wait."""
+    def on(self, method: str, handler: Callable[[Any], None]) -> Callable[[], None]:
+        """Call ``handler(params)`` in the reading thread for each such notification; it must not wait. What is returned undoes this."""
         with self._state:
             self._handlers[method] = [*self._handlers.get(method, ()), handler]
 
-    def off(self, method: str, handler: Callable[[Any], None]) -> None:
-        """Undo `on`."""
-        with self._state:
-            self._handlers[method] = [kept for kept in self._handlers.get(method, ()) if kept != handler]
+        def undo() -> None:
+            with self._state:
+                self._handlers[method] = [kept for kept in self._handlers[method] if kept != handler]
 
-    def at_end(self, callback: Callable[[ConnectionLost], None]) -> None:
-        """Call ``callback(why)`` once when the connection ends, at once if it has."""
+        return undo
+
+    def at_end(self, callback: Callable[[ConnectionLost], None]) -> Callable[[], None]:
+        """Call ``callback(why)`` once when the connection ends, at once if it has. What is returned undoes this."""
         with self._state:
             lost = self._lost
             if lost is None:
                 self._at_end.append(callback)
         if lost is not None:
             callback(lost)
+
+        def undo() -> None:
+            with self._state, contextlib.suppress(ValueError):
+                self._at_end.remove(callback)
+
+        return undo
 
     def request(self, method: str, params: Any) -> Future[Any]:
         """Send a request; its future holds the result as `METHODS` types it, a RemoteError or a ConnectionLost. Raises TypeError for what JSON cannot hold."""

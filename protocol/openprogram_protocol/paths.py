@@ -31,3 +31,12 @@ def cache() -> Path:
 def store_file() -> Path:
     """The one store file of this home."""
     return home() / "sessions.sqlite3"
+
+
+def workspace_of(path: Path) -> Path:
+    """The workspace that a file or folder belongs to: the nearest folder with a pyproject.toml or .git, else its own."""
+    start = (path if path.is_dir() else path.parent).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
+            return folder
+    return start
