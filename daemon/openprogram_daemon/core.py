@@ -1,0 +1,133 @@
+"""What all connections share, and the two ways to the store: writes in the order in which they were handed over, reads beside them.
+
+Nothing here waits on the loop: the store is reached through threads. One thread writes, so that what one peer sent first is committed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from openprogram_protocol import admin, dag
+from openprogram_protocol.functions import FunctionInfo
+
+from openprogram import wire
+from openprogram.context.call import Call, Close
+from openprogram.store.sqlite import SqliteStore
+from openprogram_daemon.events import Events, Key
+from openprogram_daemon.models import Models
+from openprogram_daemon.outbox import Limits
+from openprogram_daemon.peer import Peer
+from openprogram_daemon.runs import Runs
+from openprogram_daemon.views import Views
+from openprogram_daemon.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from openprogram_daemon.session import Session
+
+T = TypeVar("T")
+logger = logging.getLogger("openprogram.daemon")
+
+# A node larger than this is announced without what is large in it; whoever wants it asks for it.
+MOST_EVENT_BYTES = 64 * 1024
+
+
+class Core:
+    """One life of the daemon."""
+
+    def __init__(self, store: SqliteStore, *, limits: Limits | None = None, fingerprint: str = "") -> None:
+        self.store = store
+        self.limits = limits or Limits()
+        self.fingerprint = fingerprint
+        self.epoch = os.urandom(8).hex()
+        self.started_at = time.time()
+        self.socket = ""
+        self.events = Events(self.epoch)
+        self.models = Models()
+        self.views = Views(store)
+        self.workspaces = Workspaces()
+        self.runs = Runs(self)
+        self.sessions: set[Session] = set()
+        self.stopping = asyncio.Event()
+        self.on_idle_change: Callable[[], None] = lambda: None
+        self.drain: admin.StopParams | None = None
+        self._later: set[asyncio.Task[Any]] = set()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="openprogram-writes")
+
+    async def write(self, work: Callable[[], T], peer: Peer | None = None) -> T:
+        """Do ``work`` in the writing thread, after all that was handed over before. It is done even when nobody waits any more."""
+        write = asyncio.get_running_loop().run_in_executor(self._writer, work)
+        if peer is not None:
+            peer.wrote(write)
+        return await asyncio.shield(write)
+
+    def post(self, work: Callable[[], Any]) -> None:
+        """Do ``work`` in the writing thread; nobody waits, a failure is logged."""
+        write = asyncio.get_running_loop().run_in_executor(self._writer, work)
+        write.add_done_callback(_log_failure)
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.ensure_future(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def read(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do ``work`` in a thread."""
+        return await asyncio.to_thread(work, *arguments)
+
+    async def abandoned(self, peer: Peer) -> None:
+        """Close the calls that a peer left open when it went away."""
+        opened, peer.opened = peer.opened, set()
+
+        def work() -> list[Call]:
+            now = time.time()
+            return [self.store.finish(Close(id=node, status="interrupted", ended_at=now)) for node in opened]
+
+        for node in await self.write(work) if opened else ():
+            self.node_changed(node)
+
+    def node_changed(self, node: Call) -> None:
+        """Tell whoever listens that a node was opened or closed; it is committed."""
+        if self.events.wanted("dag"):
+            shown = _shown(wire.node_of(node))
+            self.events.publish(Key("dag", node.session), lambda seq: admin.DagEvent(seq=seq, session=node.session, node=shown))
+
+    def functions_changed(self, workspace: str, event: admin.FunctionsEvent) -> None:
+        """Tell whoever listens what a file of a workspace holds now."""
+        functions: list[FunctionInfo] = event.functions
+        if self.events.wanted("functions"):
+            self.events.publish(
+                Key("functions", workspace),
+                lambda seq: admin.FunctionsEvent(seq=seq, workspace=workspace, file=event.file, functions=functions, error=event.error),
+            )
+
+    def stop(self, params: admin.StopParams) -> None:
+        """Begin to stop; the first call counts."""
+        if not self.stopping.is_set():
+            self.drain = params
+            self.stopping.set()
+
+    async def aclose(self) -> None:
+        """Close what was opened; the store last."""
+        if self._later:
+            await asyncio.wait(self._later)
+        await self.models.aclose()
+        await asyncio.to_thread(self._writer.shutdown)
+        await asyncio.to_thread(self.store.close)
+
+
+def _log_failure(write: asyncio.Future[Any]) -> None:
+    if not write.cancelled() and (error := write.exception()) is not None:
+        logger.warning("the store could not be written: %s", error)
+
+
+def _shown(node: dag.Node) -> dag.Node:
+    large = {name: None for name in ("input", "output", "exchanges") if len(bytes(getattr(node, name))) > MOST_EVENT_BYTES}
+    return msgspec.structs.replace(node, **large) if large else node

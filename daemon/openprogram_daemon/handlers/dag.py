@@ -1,0 +1,109 @@
+"""Nodes, frames and sessions over the store: written in the order in which they were sent, answered when they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from openprogram_protocol import dag
+
+from openprogram import wire
+from openprogram.context.call import Call, Frame, LogEntry
+from openprogram_daemon.core import Core
+from openprogram_daemon.peer import Peer
+
+_MOST_NODES = 1000
+
+
+async def append(core: Core, peer: Peer, params: dag.AppendParams) -> dag.NodeResult:
+    """``openprogram/dag/append``."""
+
+    def work() -> Call:
+        opens = None if params.opens is None else wire.frame_of(params.opens)
+        return core.store.append(wire.call_of(params.node), opens=opens)
+
+    node = await core.write(work, peer)
+    if node.is_open:
+        peer.opened.add(node.id)
+    core.node_changed(node)
+    return dag.NodeResult(node=_acknowledged(node, params.node))
+
+
+def _acknowledged(node: Call, sent: dag.Node) -> dag.Node:
+    """What was sent, with what the store filled in: the values need not be encoded again."""
+    reads = None if node.reads is None else (node.reads.frame, node.reads.upto)
+    return msgspec.structs.replace(sent, seq=node.seq, predecessor=node.predecessor, reads=reads)
+
+
+async def update(core: Core, peer: Peer, params: dag.UpdateParams) -> dag.NodeResult:
+    """``openprogram/dag/update``."""
+    close = wire.close_of
+    node = await core.write(lambda: core.store.finish(close(params)), peer)
+    peer.opened.discard(params.id)
+    core.node_changed(node)
+    return dag.NodeResult(node=await core.read(wire.node_of, node))
+
+
+async def messages(core: Core, peer: Peer, params: dag.MessagesParams) -> dag.MessagesResult:
+    """``openprogram/dag/messages``."""
+
+    def work() -> list[object]:
+        return [msgspec.to_builtins(message) for message in core.views.history(params.node).messages()]
+
+    await peer.committed()
+    return dag.MessagesResult(messages=await core.read(work))
+
+
+async def node(core: Core, peer: Peer, params: dag.NodeParams) -> dag.NodeDetail:
+    """``openprogram/dag/node``."""
+
+    def work() -> dag.NodeDetail:
+        found = core.store.node(params.id)
+        if found is None:
+            return dag.NodeDetail()
+        prompt = core.views.prompt(found) if params.prompt else None
+        return dag.NodeDetail(node=wire.node_of(found), prompt=None if prompt is None else [msgspec.to_builtins(message) for message in prompt])
+
+    await peer.committed()
+    return await core.read(work)
+
+
+async def nodes(core: Core, peer: Peer, params: dag.NodesParams) -> dag.NodesResult:
+    """``openprogram/dag/nodes``."""
+
+    def work() -> list[dag.Node]:
+        if params.ids is not None:
+            return [wire.node_of(found) for found in core.store.nodes(params.ids)]
+        return [wire.node_of(found) for found in core.store.page(params.session, after=params.after, limit=min(params.limit, _MOST_NODES))]
+
+    await peer.committed()
+    return dag.NodesResult(nodes=await core.read(work))
+
+
+async def frame(core: Core, peer: Peer, params: dag.FrameParams) -> dag.FrameResult:
+    """``openprogram/dag/frame``."""
+
+    def work() -> dag.FrameResult:
+        found: Frame | None = core.store.frame(params.id)
+        log: Sequence[LogEntry] = () if params.stop == 0 else core.store.log(params.id, params.start, params.stop)
+        return dag.FrameResult(frame=None if found is None else wire.frame_info(found), log=[(entry.node, entry.inner) for entry in log])
+
+    await peer.committed()
+    return await core.read(work)
+
+
+async def sessions(core: Core, peer: Peer, params: dag.SessionsParams) -> dag.SessionsResult:
+    """``openprogram/sessions``."""
+
+    def work() -> list[dag.SessionInfo]:
+        if params.id is not None:
+            return [wire.session_info(core.store.session(params.id))]
+        return [wire.session_info(found) for found in core.store.sessions(limit=params.limit, offset=params.offset)]
+
+    await peer.committed()
+    return dag.SessionsResult(sessions=await core.read(work))
+
+
+async def create_session(core: Core, peer: Peer, params: dag.SessionCreateParams) -> dag.SessionInfo:
+    """``openprogram/session/create``."""
+    return wire.session_info(await core.write(lambda: core.store.create_session(params.id, title=params.title), peer))
