@@ -11,13 +11,12 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from openprogram_protocol import rpc
 from openprogram_protocol.admin import Nothing, StatusResult, StopParams
@@ -38,6 +37,9 @@ from openprogram_clients.places import (
     socket_path,
     start_lock,
 )
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 KEPT = ("PATH", "HOME", "LANG")
 KEPT_PREFIXES = ("LC_", "XDG_", "OPENPROGRAM_")
@@ -220,7 +222,9 @@ def _accepts() -> bool:
     return sock is not None
 
 
-def _spawn() -> subprocess.Popen[bytes]:
+def _spawn() -> Popen[bytes]:
+    import subprocess
+
     if not sys.executable:
         raise StartError("this Python does not know its own program (sys.executable), so it cannot start a daemon; run `openprogram daemon start` first")
     with _open_log() as log:

@@ -40,5 +40,5 @@ class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(message: Any) -> bytes:
-    """A message as strict JSON in UTF-8. Raises ValueError for NaN and infinities, which JSON cannot hold."""
+    """A message as strict JSON in UTF-8: NaN and infinities become null. Raises TypeError for what JSON cannot hold, ValueError for lone surrogates."""
     return msgspec.json.encode(message)

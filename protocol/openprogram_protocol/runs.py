@@ -16,7 +16,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class ConnectParams(Wire, frozen=True, kw_only=True):
-    """Opens a connection. ``protocol`` must be the daemon's, ``fingerprint`` that of the client's installed package, which is told when it differs."""
+    """Opens a connection. ``protocol`` must be the daemon's, else VERSION is the answer, whose data hold protocol, version, pid, runs and clients (counts)."""
 
     protocol: int
     role: Role = "client"
@@ -26,7 +26,7 @@ class ConnectParams(Wire, frozen=True, kw_only=True):
 
 
 class ConnectResult(Wire, frozen=True, kw_only=True):
-    """``epoch`` names this life of the daemon: events of another epoch are not comparable."""
+    """``epoch`` names this life of the daemon: events of another epoch are not comparable. ``fingerprint``: of the files that the daemon was started from."""
 
     protocol: int
     version: str
@@ -75,7 +75,7 @@ class RunParams(Wire, frozen=True, kw_only=True):
 
 
 class RunStarted(Wire, frozen=True, kw_only=True):
-    """``repeated``: the run existed already. ``warning``: what the caller must know, such as that an older version of a broken file serves."""
+    """The run is recorded. ``repeated``: it existed already."""
 
     run_id: str
     session: str
