@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from openprogram.agentic_programming.runtime import Runtime, create_runtime
     from openprogram.agentic_programming.session import session
     from openprogram.errors import DecisionError, LLMError, NoModelError, OpenProgramError
+    from openprogram.remote import connect
 
 __version__ = "0.1.0"
-__all__ = ["DecisionError", "LLMError", "NoModelError", "OpenProgramError", "Runtime", "agentic_function", "create_runtime", "decision", "session"]
+__all__ = ["DecisionError", "LLMError", "NoModelError", "OpenProgramError", "Runtime", "agentic_function", "connect", "create_runtime", "decision", "session"]
 
 _HOMES = {
     "DecisionError": "openprogram.errors",
@@ -25,6 +26,7 @@ _HOMES = {
     "OpenProgramError": "openprogram.errors",
     "Runtime": "openprogram.agentic_programming.runtime",
     "agentic_function": "openprogram.agentic_programming.function",
+    "connect": "openprogram.remote",
     "create_runtime": "openprogram.agentic_programming.runtime",
     "session": "openprogram.agentic_programming.session",
 }
