@@ -17,7 +17,7 @@ import msgspec
 
 from openprogram.context.call import Call, Close, Frame, new_id
 from openprogram.context.messages import Message
-from openprogram.context.view import View, entry_line
+from openprogram.context.view import View, entry_line, view_of
 
 if TYPE_CHECKING:
     from openprogram.store.base import Store
@@ -48,6 +48,10 @@ host_runtime: ContextVar[Any] = ContextVar("openprogram_host_runtime", default=N
 It is not the ambient runtime: below a function that declares none there is still none.
 """
 system_override: ContextVar[str | None] = ContextVar("openprogram_system", default=None)
+entry: ContextVar[tuple[str, str] | None] = ContextVar("openprogram_entry", default=None)
+"""``(node, frame)`` of a call that is written, and closed, by whoever asked for it. The first function to be called takes it instead of writing its own; the
+scope around it is then that of its frame already (see `entered`).
+"""
 
 
 @contextlib.contextmanager
@@ -179,11 +183,40 @@ def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> 
     return OpenCall(None, None)
 
 
+class _EntryView(View):
+    """The view of a frame that another process opened. What it begins with is read when somebody renders it: mostly that other process does."""
+
+    def __init__(self, store: Store, frame: Frame) -> None:
+        super().__init__(store, frame, ())
+        del self.base
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "base":
+            raise AttributeError(name)
+        view = view_of(self.store, self.frame.id)
+        self.base = () if view is None else view.base
+        return self.base
+
+
+def entered(store: Store, session: str, node: str, frame: str) -> Scope:
+    """The scope to set, with `entry`, for a call that is written already: that of the frame it opened."""
+    return Scope(store=store, session=session, view=_EntryView(store, Frame(id=frame, session=session, owner=node)), caller=node)
+
+
+def _take_entry(scope: Scope, name: str, render_range: dict[str, int]) -> Scope | None:
+    if entry.get() is None:
+        return None
+    entry.set(None)
+    return msgspec.structs.replace(scope, function=name, render_range=render_range)
+
+
 def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int]) -> tuple[OpenCall, Scope | None]:
     """Write a function's node and open its frame; the scope is what its body runs in."""
     scope = current.get()
     if scope is None:
         return OpenCall(None, None), None
+    if taken := _take_entry(scope, name, render_range):
+        return OpenCall(None, None), taken  # whoever opened the node closes it
     node_id = new_id("code")
     frame = Frame(id=new_id("frame"), session=scope.session, parent=scope.view.frame.id, owner=node_id)
     node = Call(
@@ -217,6 +250,7 @@ def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any
     outer = current.get()
     if outer is None:
         return OpenCall(None, None), None
+    entry.set(None)
     with recording():
         info = store.create_session("hidden")
         node_id = new_id("code")

@@ -8,12 +8,12 @@ from openprogram_protocol.runs import Wire
 
 
 class LoadParams(Wire, frozen=True, kw_only=True):
-    """D→W: make the workspace importable and import ``modules`` (file paths) from ``sources`` (path → text), bypassing bytecode files."""
+    """D→W: make the workspace importable and import ``modules`` (file paths), bypassing bytecode files. ``sources`` are contents that stand in for files."""
 
     root: str
     cwd: str
     modules: list[str] = []
-    sources: dict[str, str] = {}
+    sources: dict[str, bytes] = {}
 
 
 class LoadResult(Wire, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from openprogram_daemon.discovery.names import Binding, Scope
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "__pypackages__"})
 _GIT_TIMEOUT_S = 20
+MOST_FOLDERS = 5000
 
 
 class Settings(NamedTuple):
@@ -94,14 +95,19 @@ def _in_environment(folder: Path, between: tuple[str, ...]) -> bool:
     return any((folder.joinpath(*between[: depth + 1]) / "pyvenv.cfg").exists() for depth in range(len(between)))
 
 
-def _listed_by_git(folder: Path) -> list[Path] | None:
-    """What git tracks or would track below a folder; None outside a repository, without git, or when git ignores the folder itself."""
+def _run_git_here(folder: Path, *arguments: str) -> bytes | None:
+    """What git says; None outside a repository or without git."""
     git = shutil.which("git")
     if git is None or not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return None
-    if folder != root_of(folder) and _run_git(git, folder, "check-ignore", "-q", ".") is not None:
+    return _run_git(git, folder, *arguments)
+
+
+def _listed_by_git(folder: Path) -> list[Path] | None:
+    """What git tracks or would track below a folder; None outside a repository, without git, or when git ignores the folder itself."""
+    if folder != root_of(folder) and _run_git_here(folder, "check-ignore", "-q", ".") is not None:
         return None
-    output = _run_git(git, folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    output = _run_git_here(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return None if output is None else [folder / os.fsdecode(name.rstrip(b"/")) for name in output.split(b"\0") if name]
 
 
@@ -120,6 +126,20 @@ def _walked(folder: Path) -> Iterator[Path]:
     for base, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not _is_skipped(name) and not (Path(base) / name / "pyvenv.cfg").exists()]
         yield from (Path(base) / name for name in files if name.endswith(".py"))
+
+
+def folders_of(root: Path) -> list[Path]:
+    """The root and every folder below it where files of the user's own may appear; not more than `MOST_FOLDERS`."""
+    ignored = _run_git_here(root, "ls-files", "-z", "--others", "--ignored", "--directory", "--exclude-standard")
+    left_out = {root / os.fsdecode(name.rstrip(b"/")) for name in (ignored or b"").split(b"\0") if name.endswith(b"/")}
+    found: list[Path] = []
+    for base, folders, _ in os.walk(root):
+        here = Path(base)
+        found.append(here)
+        if len(found) == MOST_FOLDERS:
+            break
+        folders[:] = [name for name in folders if not _is_skipped(name) and here / name not in left_out and not (here / name / "pyvenv.cfg").exists()]
+    return found
 
 
 def scanned_files(root: Path, settings: Settings) -> list[Path]:
