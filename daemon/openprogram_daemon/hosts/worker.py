@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
 import msgspec
@@ -46,6 +47,7 @@ class Worker:
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._interrupts = interrupts.Interrupts(frozenset({__file__, calling.__file__}))
         self._imports: Imports | None = None
+        self._modules: dict[str, ModuleType] = {}
         self._told: set[tuple[str, str]] = set()
         self._cwd = "/"
         self._silence = os.open(os.devnull, os.O_RDWR)
@@ -86,7 +88,7 @@ class Worker:
         try:
             os.chdir(params.cwd)
             for file in params.modules:
-                import_file(Path(file), self._imports)
+                self._modules[file] = import_file(Path(file), self._imports)
         except BaseException as raised:
             _, error = calling.error_of(raised)
             if isinstance(raised, SystemExit):
@@ -124,9 +126,7 @@ class Worker:
         self._connection.notify("openprogram/worker/done", done)
 
     def _call(self, params: WorkerRunParams) -> Any:
-        assert self._imports is not None
-        module = import_file(Path(params.file), self._imports)
-        function = calling.function_in(module, params.qualname, params.file)
+        function = calling.function_in(self._modules[params.file], params.qualname, params.file)
         if params.workdir is not None:
             os.chdir(params.workdir)
         scopes.host_runtime.set(calling.make_runtime(self._connection, params.model))

@@ -43,7 +43,7 @@ _PRELOADED = (
     "openprogram.agentic_programming.runtime.turn",
     "openprogram.agentic_programming.runtime.loop",
     "openprogram.agentic_programming.decision.make",
-    "pydantic",
+    "openprogram.functions.annotations",
 )
 
 
@@ -81,6 +81,7 @@ class Zygote:
         with contextlib.suppress(ImportError):
             importlib.import_module(self._to_load.pop(0))
         if not self._to_load:
+            _warm_up()
             gc.collect()
             gc.freeze()  # a collection in a worker would copy every page that it shares with this process
 
@@ -162,6 +163,15 @@ class Zygote:
 
 def _wake(_number: int, _frame: object) -> None:
     """A signal without a handler of Python's wakes nobody."""
+
+
+def _warm_up() -> None:
+    """Let pydantic load what converting any argument needs: it loads most of itself at its first use."""
+    with contextlib.suppress(ImportError):
+        from openprogram.functions.annotations import adapter_for
+
+        for annotation in (str, int, float, bool, list[str], dict[str, str]):
+            adapter_for(annotation)
 
 
 def _prctl(option: int, value: int) -> None:
