@@ -34,6 +34,7 @@ from openprogram.errors import (
     UsageError,
 )
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile
+from openprogram.store.ids import check_session_id
 from openprogram.wire import (
     call_of,
     event_of,
@@ -76,6 +77,7 @@ class RemoteStore:
             raise _store_error(error) from error
 
     def create_session(self, session_id: str, *, title: str = "") -> SessionInfo:
+        check_session_id(session_id)
         return session_of(self._call("openprogram/session/create", dag.SessionCreateParams(id=session_id, title=title)))
 
     def session(self, session_id: str) -> SessionInfo:

@@ -10,12 +10,13 @@ from openprogram_protocol.runs import Wire
 
 
 class Node(Wire, frozen=True, kw_only=True):
-    """A node. ``input``, ``output``, ``exchanges`` and ``metadata`` are in the stored form of values (see `openprogram.store.values`)."""
+    """A node. ``input``, ``output``, ``exchanges`` and ``metadata`` are in the stored form of values (see `openprogram.store.values`); so is ``name``, which is
+    a plain text unless it holds what UTF-8 cannot."""
 
     id: str
     session: str
     role: str
-    name: str
+    name: Any
     frame: str
     seq: int = 0
     status: str = "running"

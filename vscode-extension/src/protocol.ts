@@ -241,12 +241,15 @@ export interface ModelEvents {
   events: unknown[];
 }
 
-/** A node. `input`, `output`, `exchanges` and `metadata` are in the stored form of values (see `openprogram.store.values`). */
+/**
+ * A node. `input`, `output`, `exchanges` and `metadata` are in the stored form of values (see `openprogram.store.values`); so is `name`, which is
+ * a plain text unless it holds what UTF-8 cannot.
+ */
 export interface Node {
   id: string;
   session: string;
   role: string;
-  name: string;
+  name: unknown;
   frame: string;
   /** Default: `0`. */
   seq?: number;
@@ -548,7 +551,7 @@ export interface StatusEvent {
   gap?: boolean;
 }
 
-/** D→W: make the workspace importable and import `modules` (file paths) from `sources` (path → bytes, for files that changed since), bypassing bytecode files. */
+/** D→W: make the workspace importable and import `modules` (file paths), bypassing bytecode files. `sources` are contents that stand in for files. */
 export interface LoadParams {
   root: string;
   cwd: string;

@@ -1,8 +1,10 @@
-"""Ways to a store. The contract tests run over each `Backend`; one more way (through a worker, say) is one more row here."""
+"""Ways to a store. The contract tests run over each row of `BACKENDS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,20 +12,28 @@ import pytest
 from openprogram.store.base import Store
 from openprogram.store.memory import MemoryStore
 from openprogram.store.sqlite import SqliteStore
+from tests.support.daemons import daemon_store
 
-BACKENDS: dict[str, Callable[[Path], Store]] = {
-    "memory": lambda _: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "store.sqlite3"),
-    "sqlite-rollback-journal": lambda folder: SqliteStore(folder / "store.sqlite3", vfs="unix-dotfile"),
+
+@contextlib.contextmanager
+def _closing(store: Store) -> Generator[Store]:
+    yield store
+    store.close()
+
+
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
+    "memory": lambda _: _closing(MemoryStore()),
+    "sqlite": lambda folder: _closing(SqliteStore(folder / "store.sqlite3")),
+    "sqlite-rollback-journal": lambda folder: _closing(SqliteStore(folder / "store.sqlite3", vfs="unix-dotfile")),
+    "daemon": daemon_store,
 }
 
 
 @pytest.fixture(params=BACKENDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each backend."""
-    opened = BACKENDS[request.param](tmp_path)
-    yield opened
-    opened.close()
+    with BACKENDS[request.param](tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
