@@ -81,7 +81,7 @@ class LanguageSide:
 
     async def _make(self) -> None:
         try:
-            self._server = await asyncio.to_thread(_built, self._send)
+            self._server = await asyncio.to_thread(language_server, self._send)
         except Exception as error:
             logging.getLogger("openprogram.daemon").exception("the language server could not be made")
             self._failure = to_wire(error)
@@ -199,10 +199,10 @@ def _camel(name: str) -> str:
 
 def warm() -> None:
     """Import and prepare all that the first editor would otherwise wait for; for a thread."""
-    _built(lambda _: None)
+    language_server(lambda _: None)
 
 
-def _built(send: Callable[[dict[str, Any]], None]) -> Any:
+def language_server(send: Callable[[dict[str, Any]], None]) -> Any:
     """A language server whose messages go to ``send``; the converter is prepared once and shared."""
     global _converter
     with _building:

@@ -40,6 +40,7 @@ logger = logging.getLogger("openprogram.daemon")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _MOST_ENDED = 64
 _KEPT_OUTPUT = 32 * 1024
+_SETTLE_S = 2.0
 
 
 def digest_of(params: RunParams) -> bytes:
@@ -311,16 +312,22 @@ class Runs:
         await run.ended.wait()
         return CancelResult(outcome=outcome if run.info.state == "cancelled" else "ended", state=run.info.state)
 
-    async def finish(self, *, timeout_s: float) -> None:
-        """Wait for the active runs, then end those that are left."""
-        tasks = [run.task for run in self._runs.values() if run.task is not None]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=timeout_s)
-        for task in late:
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the active runs."""
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=timeout_s)
+
+    async def settle(self) -> None:
+        """End those that are left; their workers are gone."""
+        await self.drain(_SETTLE_S)
+        tasks = self._tasks()
+        for task in tasks:
             task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [run.task for run in self._runs.values() if run.task is not None]
 
 
 def entry_of(run: Run, workspace: Workspace, function: FunctionInfo, started: float) -> tuple[RunRow, Call, Frame]:

@@ -107,7 +107,7 @@ def _show(found: StatusResult) -> None:
         ("home", found.home),
         ("socket", found.socket),
         ("runs", str(found.runs)),
-        *(("", f"{one.get('function')}, pid {one.get('pid')}") for one in found.workers),
+        *(("", f"{one.get('function')}, pid {one.get('pid')}") for one in found.workers if one.get("run")),
         ("clients", str(len(found.clients))),
         *(("", f"{one.get('client') or one.get('role')}, pid {one.get('pid')}") for one in found.clients),
         *(("workspace", f"{one.get('root')}{'' if one.get('trusted') else ', not trusted'}") for one in found.workspaces),

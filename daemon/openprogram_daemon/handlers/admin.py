@@ -42,6 +42,7 @@ async def unsubscribe(core: Core, session: Session, params: admin.UnsubscribePar
 
 async def status(core: Core, session: Session, params: admin.Nothing) -> admin.StatusResult:
     """``openprogram/status``: from memory, so that it answers at once whatever runs."""
+    running = {run.params.run_id: run.info.function for run in core.runs.active()}
     return admin.StatusResult(
         pid=os.getpid(),
         version=version(),
@@ -52,7 +53,7 @@ async def status(core: Core, session: Session, params: admin.Nothing) -> admin.S
         socket=core.socket,
         clients=[other.about for other in core.sessions if other.is_open],
         runs=len(core.runs.active()),
-        workers=[{"pid": run.info.pid, "run": run.params.run_id, "function": run.info.function} for run in core.runs.active() if run.info.pid],
+        workers=[] if core.runs.hosts is None else [{**one, "function": running.get(one["run"])} for one in core.runs.hosts.describe()],
         models=core.models.status(),
         workspaces=[{"workspace": one.id, "root": one.root, "trusted": one.trusted} for one in core.workspaces.all()],
         stopping=core.stopping.is_set(),
