@@ -11,6 +11,9 @@ from openprogram_clients import Client, ClientError
 
 from openprogram.remote import RemoteStore
 
+IN_WORKER = "OPENPROGRAM_TEST_IN_WORKER"
+"""Set where contract tests run inside a worker: they then go over what the worker has."""
+
 
 @contextlib.contextmanager
 def daemon_client(root: Path, *, trust: bool = False) -> Generator[Client]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from openprogram.context.scope import current
+from openprogram.remote import RemoteStore
 from openprogram.store.base import Store
 from openprogram.store.memory import MemoryStore
 from openprogram.store.sqlite import SqliteStore
-from tests.support.daemons import daemon_store
+from tests.support.daemons import IN_WORKER, daemon_store
 
 
 @contextlib.contextmanager
@@ -21,12 +24,20 @@ def _closing(store: Store) -> Generator[Store]:
     store.close()
 
 
-BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
+@contextlib.contextmanager
+def _workers(folder: Path) -> Generator[Store]:
+    scope = current.get()
+    assert scope is not None
+    yield RemoteStore(scope.store.connection)
+
+
+EVERYWHERE: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
     "memory": lambda _: _closing(MemoryStore()),
     "sqlite": lambda folder: _closing(SqliteStore(folder / "store.sqlite3")),
     "sqlite-rollback-journal": lambda folder: _closing(SqliteStore(folder / "store.sqlite3", vfs="unix-dotfile")),
     "daemon": daemon_store,
 }
+BACKENDS = {"worker": _workers} if IN_WORKER in os.environ else EVERYWHERE
 
 
 @pytest.fixture(params=BACKENDS)

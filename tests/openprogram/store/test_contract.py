@@ -39,7 +39,7 @@ def test_a_session_is_made_once(store: Store) -> None:
     assert store.create_session("s", title="one").frame == first.frame
     assert store.create_session("s", title="two").title == "one"
     assert store.session("s").title == "one"
-    assert len(store.sessions()) == 1
+    assert [info.id for info in store.sessions()].count("s") == 1
 
 
 @pytest.mark.parametrize("bad", ["../../etc/x", "a/b", "a\\b", "", ".", "..", "x" * 201, "a\0b", "a\nb", "a\x1b[31m", "a\ud800", "a\u202eb"])
