@@ -18,6 +18,7 @@ from openprogram_protocol.admin import LoadError
 from openprogram_protocol.errors import ErrorCode
 from openprogram_protocol.worker import LoadParams, LoadResult
 
+from openprogram_daemon.discovery.watcher import stamp
 from openprogram_daemon.errors import RefusedError
 from openprogram_daemon.hosts.channel import LostError
 from openprogram_daemon.hosts.process import Worker
@@ -26,7 +27,8 @@ from openprogram_daemon.hosts.sources import Sources, relative, unchanged
 MOST_OLD = 3
 MOST_IDLE = 4
 IDLE_S = 600.0
-_ATTEMPTS = 5
+STILL_S = 0.02
+_MOST_WAITS = 10
 
 Attach = Callable[[Worker], None]
 
@@ -69,6 +71,7 @@ class Generation:
         self.busy: dict[str, tuple[Worker, float]] = {}
         self.is_partial = False
         """A file was changed between its import and now, so that its text is unknown."""
+        self.digests: dict[str, str] = {}
 
     def pick(self, file: str) -> Worker | None:
         """An idle worker, rather one that has the file; it is no longer idle then."""
@@ -80,6 +83,7 @@ class Generation:
 
     def imported(self, files: dict[str, str]) -> None:
         """A worker compiled these."""
+        self.digests |= files
         self.is_partial = not self.sources.add(files) or self.is_partial
 
     def retire(self, *, idle_for: float = 0.0) -> None:
@@ -89,11 +93,6 @@ class Generation:
         self.idle = [worker for worker in self.idle if worker not in ended]
         for worker in ended:
             worker.kill()
-
-    def digest(self, file: str) -> str | None:
-        """The digest of a file as it is run here."""
-        loaded = self.sources.files.get(file)
-        return loaded.digest if loaded else None
 
 
 class Generations:
@@ -118,30 +117,29 @@ class Generations:
 
         ``attach`` is called with each worker that is about to import something for this run. Raises RefusedError when too many old versions are still running.
         """
-        for _ in range(_ATTEMPTS):
+        for last in (False, False, True):
             async with self._lock:
-                generation = await self._newest()
-                if generation is self._current and file in generation.targets:
-                    found = None
-                else:
-                    found = await self._try(generation, file, attach)
+                generation = await self._newest(file)
+                found = None if generation is self._current and file in generation.targets else await self._try(generation, file, attach)
                 if found is not None and found.failure is None and not generation.is_partial:
                     self._swap(generation)
             if found is None:
                 found = await self._worker(generation, file, attach)
-            if found.failure is not None:
-                return await self._last_good(file, found.failure, attach)
-            if not generation.is_partial:
-                self._failures.pop(file, None)
-                return found
+            # What was imported while it was saved is new enough for this call, but perhaps half a file.
+            if last or found.failure is not None or not generation.is_partial:
+                break
             found.worker.kill()
-        raise RefusedError(ErrorCode.USAGE, f"{relative(file, self.root)} or what it imports is written again and again; wait until it is still")
+        if found.failure is not None:
+            return await self._last_good(file, found.failure, attach)
+        self._failures.pop(file, None)
+        return found
 
-    async def _newest(self) -> Generation:
+    async def _newest(self, file: str) -> Generation:
         """The current generation if it is what the disk holds, else a new one that nothing is loaded in."""
         current = self._current
         if current is not None and not current.is_partial and current.key == self.key and await asyncio.to_thread(current.sources.current):
             return current
+        await _still([file, *(current.sources.files if current else ())])
         still_running = [generation for generation in self.all() if generation.busy]
         if len(still_running) > MOST_OLD:
             oldest = min((began, run_id) for run_id, (_, began) in still_running[-1].busy.items())
@@ -245,6 +243,16 @@ class Generations:
         """End the workers that were idle for so many seconds."""
         for generation in self.all():
             generation.retire(idle_for=idle_for)
+
+
+async def _still(files: list[str]) -> None:
+    """Wait a moment while files are being written: between the two steps of a save there is no text in them."""
+    for _ in range(_MOST_WAITS):
+        stamps = await asyncio.to_thread(lambda: [stamp(Path(file)) for file in files])
+        youngest = time.time() - max((found[0] / 1e9 for found in stamps if found), default=0.0)
+        if not 0 <= youngest < STILL_S:
+            return
+        await asyncio.sleep(STILL_S - youngest)
 
 
 async def _load(worker: Worker, params: LoadParams) -> LoadResult:

@@ -1,16 +1,19 @@
 """Ending what the main thread of a worker does, from another thread.
 
-A signal raises `CancelledError` in the main thread, wherever user code stands, so that a sleep or a loop of Python ends at once. It is put off while the
-library writes a message or opens or closes a node: half a message would break the connection, and a node whose end is lost would stay open.
+A signal raises `CancelledError` in the main thread, wherever user code stands, so that a sleep or a loop of Python ends at once. While the library writes a
+message or opens or closes a node it is put off to the next line of user code, which tracing finds: half a message would break the connection, and a node whose
+end is lost would stay open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from openprogram_clients import connection
 
@@ -35,6 +38,7 @@ class Interrupts:
         self._wanted: str | None = None
         self._task: tuple[str, asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
         self._asked: set[str] = set()
+        self._armed = False
         self.current: str | None = None
 
     def listen(self) -> None:
@@ -51,6 +55,9 @@ class Interrupts:
         """From now on none does."""
         self.current = None
         self._task = None
+        if self._armed:
+            self._armed = False
+            sys.settrace(None)
 
     def entered_loop(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
         """The current run is an async function: its task is cancelled first."""
@@ -79,8 +86,22 @@ class Interrupts:
             time.sleep(_AGAIN_S)
 
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
-        if self._wanted is None or self._wanted != self.current or self._must_wait(frame):
+        if self._wanted is None or self._wanted != self.current:
             return
+        if not self._must_wait(frame):
+            self._raise()
+        self._armed = True
+        while frame is not None:
+            frame.f_trace = self._trace
+            frame = frame.f_back
+        sys.settrace(self._trace)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if event in ("call", "line") and self._wanted is not None and self._wanted == self.current and not self._must_wait(frame):
+            self._raise()
+        return self._trace
+
+    def _raise(self) -> None:
         self._wanted = None
         raise function.CancelledError("the run was cancelled")
 

@@ -39,7 +39,7 @@ class Assignment:
         self.worker = served.worker
         self.warning = served.warning
         self.pid = served.worker.pid
-        self.source_hash = served.generation.digest(run.file) if served.generation else None
+        self.source_hash = served.generation.digests.get(run.file) if served.generation else None
         self.served = served
         self.output = output
         self.done: asyncio.Future[WorkerDone] = asyncio.get_running_loop().create_future()
