@@ -1,25 +1,31 @@
-"""A sign of life on stderr for what takes longer than a second: a counting line on a terminal, one single line elsewhere.
+"""A sign of life on stderr for what takes longer than a second: a counting line on a terminal, a few lines ever further apart elsewhere.
 
-What the library logs about loading a model is shown in that line.
+The line never touches one that holds other output: it waits until that has ended. What the library logs about loading a model is shown in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any
 
-DELAY_S = 1.0
 LOADING = "openprogram.providers.host_process"  # the logger that says when a model begins to load and when it is there
 
 
+def moments(terminal: bool) -> Iterator[float]:
+    """When to say something, in seconds from the start: each second on a terminal, after 1, 10, 60, 120, 180 … elsewhere."""
+    return itertools.count(1.0) if terminal else itertools.chain((1.0, 10.0), itertools.count(60.0, 60.0))
+
+
 class Progress:
-    """Use as a context manager. ``note`` changes what is being done; `quiet` ends the line before other text appears."""
+    """Use within `progress`. ``note`` changes what is being done; `quiet` ends the line before other text appears."""
 
     def __init__(self, what: str) -> None:
         self.doing = what
@@ -28,10 +34,13 @@ class Progress:
         self._ended = threading.Event()
         self._lock = threading.RLock()
         self._shown = False
-        self._terminal = sys.stderr.isatty()
+        self._within_a_line = False
+        self._stream = sys.stderr
+        self._terminal = self._stream.isatty()
         self._thread = threading.Thread(target=self._run, name="openprogram-progress", daemon=True)
 
     def __enter__(self) -> Progress:
+        self._started = time.monotonic()
         self._thread.start()
         return self
 
@@ -55,27 +64,36 @@ class Progress:
                 self._write("\r\x1b[K")
             self._shown = False
 
+    def write(self, stream: Any, text: str) -> int:
+        """Write other output where the line may stand."""
+        with self._lock:
+            self.clear()
+            if text:
+                self._within_a_line = not text.endswith("\n")
+            return int(stream.write(text))
+
     def _run(self) -> None:
-        wait = DELAY_S
-        while not self._ended.wait(wait):
+        for moment in moments(self._terminal):
+            if self._ended.wait(self._started + moment - time.monotonic()):
+                return
             with self._lock:
                 if self._ended.is_set():
                     return
-                line = f"{self.doing}… {time.monotonic() - self._started:.0f} s"
-                self._write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-                self._shown = True
-            if not self._terminal:
-                return
-            wait = 1.0
+                if not self._within_a_line:
+                    self._show(f"{self.doing}… {time.monotonic() - self._started:.0f} s")
+
+    def _show(self, line: str) -> None:
+        self._write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+        self._shown = True
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            self._stream.write(text)
+            self._stream.flush()
 
 
-class _Clearing:
-    """stdout on the same terminal as the progress line: each write takes the line away first."""
+class _Beside:
+    """stdout or stderr that ends where the progress line is shown."""
 
     def __init__(self, stream: Any, progress: Progress) -> None:
         self._stream = stream
@@ -85,12 +103,10 @@ class _Clearing:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self._progress.clear()
-        return int(self._stream.write(text))
+        return self._progress.write(self._stream, text)
 
     def writelines(self, lines: Any) -> None:
-        self._progress.clear()
-        self._stream.writelines(lines)
+        self._progress.write(self._stream, "".join(lines))
 
 
 class _Loading(logging.Handler):
@@ -124,16 +140,24 @@ def _loading_shown(progress: Progress) -> Generator[None]:
         logger.propagate = propagate
 
 
+def _in_one_place() -> bool:
+    """Whether stdout and stderr end in the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno()) or (sys.stdout.isatty() and sys.stderr.isatty())
+    except (OSError, ValueError):  # not files: a test or a notebook replaced them
+        return False
+
+
 @contextlib.contextmanager
-def progress(what: str) -> Generator[Progress]:
-    """Show progress around a piece of work whose own output may share the terminal."""
-    with Progress(what) as shown, _loading_shown(shown):
-        if not (sys.stdout.isatty() and sys.stderr.isatty()):
-            yield shown
-            return
-        stdout: Any = sys.stdout
-        sys.stdout = _Clearing(stdout, shown)  # pyright: ignore[reportAttributeAccessIssue] - a stream in all but name
+def progress(what: str | Progress) -> Generator[Progress]:
+    """Show progress around a piece of work whose own output may end in the same place."""
+    line = Progress(what) if isinstance(what, str) else what
+    with line, _loading_shown(line):
+        before: tuple[Any, Any] = sys.stdout, sys.stderr
+        if _in_one_place():
+            sys.stdout = _Beside(before[0], line)  # pyright: ignore[reportAttributeAccessIssue] - a stream in all but name
+        sys.stderr = _Beside(before[1], line)  # pyright: ignore[reportAttributeAccessIssue]
         try:
-            yield shown
+            yield line
         finally:
-            sys.stdout = stdout
+            sys.stdout, sys.stderr = before

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from openprogram.errors import ConfigurationError, StoreError
 from openprogram.tracebacks import users_traceback
 from openprogram_cli import output, streams
-from openprogram_cli.exits import FAILED, INTERRUPTED, UNAVAILABLE, Stop, usage
-from openprogram_cli.progress import progress
+from openprogram_cli.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE, Stop, usage
+from openprogram_cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.session import Session
@@ -29,7 +29,7 @@ GRACE_S = 2.0
 
 
 class Failure(NamedTuple):
-    """Why there is no result: exit code, lines for stderr, and the error as data for ``--json``. ``ended``: by the deadline or Ctrl-C, not by itself."""
+    """Why there is no result: exit code, lines for stderr, and the error as data for ``--json``. ``ended``: by the deadline, Ctrl-C or for want of a reader."""
 
     code: int
     message: str
@@ -52,6 +52,7 @@ class Deadline:
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self.expired = False
+        self.unread = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -75,6 +76,13 @@ class Deadline:
             return
         output.complain(f"{self.message()}; it did not stop when interrupted, so the process was ended")
         os._exit(FAILED)
+
+    def interrupt(self) -> None:
+        """End the run now, unless it has ended: nobody reads what it says."""
+        with self._lock:
+            if not self._ended.is_set():
+                self.unread = True
+                _interrupt_main_thread()
 
     def message(self) -> str:
         """What the user is told."""
@@ -106,12 +114,13 @@ def open_session(session_id: str | None, title: str) -> Session | None:
         return None
 
 
-def execute(call: Callable[[], Any], *, session: Session | None, timeout: float | None, what: str, role: str = "code", name: str | None = None) -> Outcome:
+def execute(
+    call: Callable[[], Any], *, session: Session | None, deadline: Deadline, what: str | Progress, role: str = "code", name: str | None = None
+) -> Outcome:
     """Make the call and say what it came to. ``role`` and ``name`` are those of the node it opens."""
     before = _last_seq(session)
     result: Any = None
     failure: Failure | None = None
-    deadline = Deadline(timeout)
     try:
         with deadline, progress(what) as shown:
             try:
@@ -145,6 +154,8 @@ def _failure(error: BaseException, deadline: Deadline) -> Failure:
     details = {"type": type(error).__name__, "message": _message(error)}
     if deadline.expired:
         return Failure(FAILED, deadline.message(), {"type": "TimeoutError", "message": deadline.message()}, ended=True)
+    if deadline.unread and isinstance(error, KeyboardInterrupt):
+        return Failure(OK, "", details, ended=True)
     if isinstance(error, KeyboardInterrupt):
         return Failure(INTERRUPTED, "interrupted", details, ended=True)
     if isinstance(error, ConfigurationError):

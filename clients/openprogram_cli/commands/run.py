@@ -61,7 +61,8 @@ def _call(found: Any, given: dict[str, Any], session: str | None, seconds: float
     positional, keywords = values.bind(found.function, given)
     recorded = running.open_session(session, found.function.tool_name)
     name = found.function.tool_name
-    return running.execute(lambda: found.function(*positional, **keywords), session=recorded, timeout=seconds, what="still running", name=name)
+    deadline = running.Deadline(seconds)
+    return running.execute(lambda: found.function(*positional, **keywords), session=recorded, deadline=deadline, what="still running", name=name)
 
 
 def _use_model_of(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -72,6 +73,21 @@ class Command:
             check=False,
         )
         return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+    def on_terminal(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+        """Exit code and everything that a terminal received when it is both stdout and stderr; ``command`` is what comes after the interpreter."""
+        import pty
+
+        here, there = pty.openpty()
+        line = [sys.executable, *command]
+        process = subprocess.Popen(line, cwd=self.folder, env=self.environment(env), stdin=subprocess.DEVNULL, stdout=there, stderr=there)
+        os.close(there)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends on Linux
+            while piece := os.read(here, 4096):
+                shown += piece
+        os.close(here)
+        return process.wait(TIMEOUT_S), shown
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that goes on running."""

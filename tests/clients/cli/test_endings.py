@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -109,18 +108,16 @@ def test_a_long_run_shows_one_line_of_progress(agents: Command) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo terminals")
 def test_progress_on_a_terminal_leaves_nothing_behind(agents: Command) -> None:
     """On a terminal the line counts, makes room for what the function prints, and is gone at the end."""
-    import pty
-
     body = "    time.sleep(1.2)\n    print('printed')\n"
     agents.write({"slow.py": f"import time\nfrom openprogram import agentic_function\n@agentic_function\ndef slow():\n{body}"})
-    here, there = pty.openpty()
-    command = [sys.executable, "-m", "openprogram_cli", "run", "slow.py:slow"]
-    process = subprocess.Popen(command, cwd=agents.folder, env=agents.environment(), stdin=subprocess.DEVNULL, stdout=there, stderr=there)
-    os.close(there)
-    shown = b""
-    with contextlib.suppress(OSError):  # how a terminal ends on Linux
-        while piece := os.read(here, 4096):
-            shown += piece
-    os.close(here)
-    assert process.wait(TIMEOUT_S) == 0
-    assert shown == b"\r\x1b[Kstill running\xe2\x80\xa6 1 s\r\x1b[Kprinted\r\n"
+    code, shown = agents.on_terminal("-m", "openprogram_cli", "run", "slow.py:slow")
+    assert (code, shown) == (0, b"\r\x1b[Kstill running\xe2\x80\xa6 1 s\r\x1b[Kprinted\r\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo terminals")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_progress_never_touches_a_line_that_holds_output(agents: Command, stream: str) -> None:
+    """While what the function wrote stands in an unfinished line, no progress is shown there."""
+    body = f"    print('half a line', end='', file=sys.{stream}, flush=True)\n    time.sleep(1.2)\n    print(' and its end', file=sys.{stream})\n"
+    agents.write({"slow.py": f"import sys, time\nfrom openprogram import agentic_function\n@agentic_function\ndef slow():\n{body}"})
+    assert agents.on_terminal("-m", "openprogram_cli", "run", "slow.py:slow") == (0, b"half a line and its end\r\n")

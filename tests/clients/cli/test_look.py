@@ -289,16 +289,18 @@ def test_init_leaves_a_broken_file_alone(openprogram: Command) -> None:
 
 def test_an_answer_is_shown_as_it_comes_and_only_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Text events are printed at once; the result is printed only when it was not; a turn that starts over says so."""
-    shown = Streamed()
+    begun: list[str] = []
+    shown = Streamed(begin=lambda: begun.append("begun"), unread=lambda: None)
     for piece in ("Hel", "lo"):
         shown.event({"type": "text", "text": piece})
         assert capsys.readouterr().out == piece
+    assert begun == ["begun"]
     shown.event({"type": "usage", "input_tokens": 1})
     shown.finish("Hello")
     assert capsys.readouterr().out == ""
     shown.event({"type": "restart"})
     assert "starts over" in capsys.readouterr().out
-    silent = Streamed()
+    silent = Streamed(begin=lambda: None, unread=lambda: None)
     silent.finish("Hello")
     assert capsys.readouterr().out == "Hello\n"
 

@@ -1,12 +1,13 @@
-"""What the progress line says while a model loads."""
+"""What the progress line says while a model loads, and when."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 
 import pytest
-from openprogram_cli.progress import LOADING, progress
+from openprogram_cli.progress import LOADING, moments, progress
 
 from openprogram.errors import ConfigurationError
 from openprogram.providers.host_process import ModelHost
@@ -42,3 +43,9 @@ def test_what_a_program_logs_stays_as_it_was(caplog: pytest.LogCaptureFixture, l
         logger.info("loading the model any.gguf …")
     assert caplog.messages == logged
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(True, [1, 2, 3, 4, 5]), (False, [1, 10, 60, 120, 180])])
+def test_lines_come_ever_further_apart_elsewhere_than_on_a_terminal(terminal: bool, expected: list[float]) -> None:
+    """A terminal's line counts the seconds; a log gets one early, and then one a minute for as long as it takes."""
+    assert list(itertools.islice(moments(terminal), 5)) == expected
