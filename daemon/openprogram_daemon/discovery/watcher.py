@@ -62,16 +62,16 @@ class Watcher:
         self._lock = threading.RLock()
         self._files: dict[Path, FileState] = {}
         self._stamps: dict[Path, Stamp | None] = {}
-        self._folders: set[Path] = set()
+        self._folders: dict[Path, Stamp] = {}
         self._doubted: dict[Path, tuple[str | None, float]] = {}
         self._errors: list[SourceError] = []
         self._stop = threading.Event()
-        self._swept = time.monotonic()
+        self._swept = 0.0  # the first turn is a sweep: it finds what was saved before events came
         self._thread = threading.Thread(target=self._run, name="openprogram-watcher", daemon=True)
 
     def start(self) -> None:
         """Read every file, then watch."""
-        self._folders = set(folders_of(self.root))  # before the files are read: what appears in between is found by the first sweep
+        self._other_folders()
         self._relist(doubting=False)
         self._thread.start()
 
@@ -141,38 +141,44 @@ class Watcher:
             yield {Path(path) for _, path in changes}
 
     def _turn(self, changes: set[Path]) -> bool:
-        """Take changes and what waited; whether other folders are to be watched now."""
+        """Take changes and what waited; whether the folders are to be watched anew."""
         if any(path in self._folders or path.name in _RELISTING or path.is_dir() for path in changes):
             self._relist(doubting=True)
-        else:
-            sources = {path for path in changes if path.suffix == ".py"}
-            if any(path not in self._files for path in sources):
-                self._relist(doubting=True)  # it may be one that git ignores
-            with self._lock:
-                self._consider({*(sources & set(self._files)), *self._doubted}, doubting=True)
-        missed = self._sweep() if time.monotonic() - self._swept > (POLL_S if self.polling else SWEEP_S) else False
-        if missed and not self.polling:
-            logger.warning("no events come from %s; its files are looked at every %g s instead", self.root, POLL_S)
-            self.polling = True
-        folders = set(folders_of(self.root)) if changes and any(path.suffix != ".py" for path in changes) else self._folders
-        changed, self._folders = folders != self._folders, folders
-        if changed:
-            self._relist(doubting=True)
-        return changed or missed
+            return self._other_folders()
+        sources = {path for path in changes if path.suffix == ".py"}
+        if any(path not in self._files for path in sources):
+            self._relist(doubting=True)  # it may be one that git ignores
+        with self._lock:
+            self._consider({*(sources & set(self._files)), *self._doubted}, doubting=True)
+        return time.monotonic() - self._swept > (POLL_S if self.polling else SWEEP_S) and self._sweep()
+
+    def _other_folders(self) -> bool:
+        """Look which folders there are; whether others than before, or one that was made anew."""
+        before = self._folders
+        self._folders = {folder: found for folder in folders_of(self.root) if (found := stamp(folder)) is not None}
+        return {folder: found[-1] for folder, found in before.items()} != {folder: found[-1] for folder, found in self._folders.items()}
 
     def _sweep(self) -> bool:
-        """Look at every file; whether one had changed long enough ago that an event should have told."""
+        """Look at all files and folders; whether the folders are to be watched anew."""
         self._swept = time.monotonic()
         with self._lock:
             stamps = list(self._stamps.items())
         changed = {path for path, known in stamps if stamp(path) != known}
-        old = time.time() - SWEEP_S
-        missed = any((now := stamp(path)) is not None and now[0] / 1e9 < old for path in changed)
-        if self.polling:
+        anew = not self.polling and self._is_missed(changed)
+        if anew:
+            logger.warning("no events come from %s; its files are looked at every %g s instead", self.root, POLL_S)
+            self.polling = True
+        if not self._folders or any(stamp(folder) != known for folder, known in self._folders.items()):
+            anew = self._other_folders() or anew
             self._relist(doubting=True)
-        elif changed:
+        else:
             self._consider(changed, doubting=True)
-        return missed
+        return anew
+
+    def _is_missed(self, changed: set[Path]) -> bool:
+        """Whether one of them changed so long ago that an event should have told."""
+        old = time.time() - SWEEP_S / 2
+        return any((now := stamp(path)) is not None and now[1] / 1e9 < old for path in changed - set(self._doubted))
 
     def _relist(self, *, doubting: bool) -> None:
         settings = settings_of(self.root)
