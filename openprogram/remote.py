@@ -58,7 +58,7 @@ EVENTS = "openprogram/model/events"
 
 
 class RemoteStore:
-    """The daemon's store over a connection. Every promise of the store seam holds: a call returns when the daemon has committed."""
+    """The daemon's store over a connection, with every promise of the store seam: a call returns when the daemon has committed. `OneWay` writes do not wait."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -93,6 +93,17 @@ class RemoteStore:
     def finish(self, close: Close) -> Call:
         return call_of(self._call("openprogram/dag/update", update_of(close)).node)
 
+    def post_append(self, call: Call, opens: Frame | None) -> None:
+        self._post("openprogram/dag/append", dag.AppendParams(node=node_of(call), opens=None if opens is None else frame_info(opens)))
+
+    def post_finish(self, close: Close) -> None:
+        self._post("openprogram/dag/update", update_of(close))
+
+    def _post(self, method: str, params: Any) -> None:
+        if self._closed:
+            raise StoreClosedError("this store was closed")
+        self.connection.request(method, params).add_done_callback(_noted)
+
     def node(self, node_id: str) -> Call | None:
         node = self._call("openprogram/dag/node", dag.NodeParams(id=node_id)).node
         return None if node is None else call_of(node)
@@ -115,6 +126,12 @@ class RemoteStore:
 
     def close(self) -> None:
         self._closed = True
+
+
+def _noted(written: Future[Any]) -> None:
+    """A write that nobody waited for and that failed is logged and counted."""
+    with scopes.recording():
+        written.result()
 
 
 def _store_error(error: RemoteError) -> Exception:

@@ -53,21 +53,31 @@ def _package() -> Check:
 
 def _home() -> Check:
     home = paths.home()
-    nearest = next((folder for folder in (home, *home.parents) if folder.exists()), home)
+    nearest = next((folder for folder in (home, *home.parents) if _is_seen(folder)), home)
     fix = "make it a folder you may write, or set OPENPROGRAM_HOME to one"
     if not nearest.is_dir():
         return Check("home", "problem", f"{nearest} is no folder", fix)
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return Check("home", "problem", f"{home} may not be written", fix)
+        return Check("home", "problem", f"{home} may not be written or entered", fix)
     return Check("home", "ok", f"{home}{'' if home.exists() else ' (made when something is recorded)'}")
 
 
+def _is_seen(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:
+        return False
+
+
 def _store() -> Check:
-    file = paths.store_file()
-    if not file.exists():
-        return Check("store", "ok", f"{file} does not exist yet; the first recorded run makes it")
+    from openprogram.store import files
     from openprogram.store.sqlite import SqliteStore
 
+    file = paths.store_file()
+    if (problem := files.unreachable(file)) is not None:
+        return Check("store", "problem", str(problem), "as said for home")
+    if not files.exists(file):
+        return Check("store", "ok", f"{file} does not exist yet; the first recorded run makes it")
     try:
         store = SqliteStore(file, read_only=True)
         try:
@@ -77,7 +87,7 @@ def _store() -> Check:
             store.close()
     except OpenProgramError as error:
         return Check("store", "problem", str(error), f"move {file} away and restore a copy of it, or start with a new one")
-    newest = f"newest session {sessions[0].id} has {count} nodes" if sessions else "no sessions yet"
+    newest = f"newest session {sessions[0].id} has {count} node{'' if count == 1 else 's'}" if sessions else "no sessions yet"
     return Check("store", "ok", f"{file}, {newest}")
 
 

@@ -17,8 +17,10 @@ PAGE = 500
 
 
 def open_existing() -> Store | None:
-    """The store of this home; None when nothing was ever recorded there."""
-    if not paths.store_file().exists():
+    """The store of this home; None when nothing was ever recorded there. Raises StoreError when it cannot be reached or opened."""
+    from openprogram.store.files import exists
+
+    if not exists(paths.store_file()):
         return None
     from openprogram.store.registry import open_store
 

@@ -24,6 +24,9 @@ from openprogram_daemon.features.code_lens import COMMAND, Lens, lenses
 from openprogram_daemon.versions import other_protocol, version
 
 if TYPE_CHECKING:
+    from lsprotocol.types import CodeLens, CodeLensParams
+    from pygls.lsp.server import LanguageServer
+
     from openprogram_daemon.core import Core
 
 Put = Callable[[bytes], None]
@@ -223,7 +226,6 @@ def _server(send: Callable[[dict[str, Any]], None]) -> Any:
     from lsprotocol import types
     from pygls.lsp.server import LanguageServer
     from pygls.protocol import LanguageServerProtocol
-    from pygls.uris import to_fs_path
 
     class Protocol(LanguageServerProtocol):
         def _send_data(self, data: Any) -> None:
@@ -249,20 +251,24 @@ def _server(send: Callable[[dict[str, Any]], None]) -> Any:
 
     server = LanguageServer("openprogram", version(), protocol_cls=Protocol, converter_factory=lambda: _converter)
 
-    async def code_lens(ls: LanguageServer, params: types.CodeLensParams) -> list[types.CodeLens]:
-        uri = params.text_document.uri
-        document = ls.workspace.get_text_document(uri)
-
-        def work() -> list[Lens]:
-            try:
-                return lenses(document.source, uri, to_fs_path(uri) or document.path)
-            except (OSError, UnicodeError):  # it is not open, and gone or no text
-                return []
-
-        found = await asyncio.to_thread(work)
-        lines = [types.Range(types.Position(lens.line, 0), types.Position(lens.line, 0)) for lens in found]
-        commands = [types.Command(title=lens.title, command=COMMAND, arguments=lens.arguments) for lens in found]
-        return [types.CodeLens(place, command) for place, command in zip(lines, commands, strict=True)]
-
-    server.feature(types.TEXT_DOCUMENT_CODE_LENS)(code_lens)
+    server.feature(types.TEXT_DOCUMENT_CODE_LENS)(_code_lens)
     return server
+
+
+async def _code_lens(ls: LanguageServer, params: CodeLensParams) -> list[CodeLens]:
+    from lsprotocol import types
+    from pygls.uris import to_fs_path
+
+    uri = params.text_document.uri
+    document = ls.workspace.get_text_document(uri)
+
+    def work() -> list[Lens]:
+        try:
+            return lenses(document.source, uri, to_fs_path(uri) or document.path)
+        except (OSError, UnicodeError):  # it is not open, and gone or no text
+            return []
+
+    found = await asyncio.to_thread(work)
+    lines = [types.Range(types.Position(lens.line, 0), types.Position(lens.line, 0)) for lens in found]
+    commands = [types.Command(title=lens.title, command=COMMAND, arguments=lens.arguments) for lens in found]
+    return [types.CodeLens(place, command) for place, command in zip(lines, commands, strict=True)]

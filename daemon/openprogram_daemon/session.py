@@ -161,20 +161,25 @@ class Session(Peer):
         elif isinstance(request_id, msgspec.UnsetType):
             self._notified(message.method, message.params, body)
         else:
-            self._requested(request_id, message.method, message.params, body)
+            self._requested(request_id, message.method, message.params, body, await _early(message.method, message.params))
         return True
 
-    def _requested(self, request_id: rpc.Id, method: str, params: msgspec.Raw, body: bytes) -> None:
+    def _requested(self, request_id: rpc.Id, method: str, params: msgspec.Raw, body: bytes, early: Any) -> None:
         problem = self._problem(request_id, method, params)
         if problem is not None:
             self._refuse(request_id, to_wire(problem))
         elif method.startswith("openprogram/"):
-            task = asyncio.ensure_future(self._handle(request_id, method, bytes(params)))
+            task = asyncio.ensure_future(self._handle(request_id, method, bytes(params) if early is None else early))
             self._tasks[request_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(request_id, None))
+            task.add_done_callback(lambda done: self._requested_ended(request_id, done))
         else:
             self.is_open = True
             self._language().request(request_id, method, body)
+
+    def _requested_ended(self, request_id: rpc.Id, task: asyncio.Future[None]) -> None:
+        self._tasks.pop(request_id, None)
+        if task.cancelled():  # perhaps before its first step, so that nothing in it can answer
+            self._refuse(request_id, to_wire(asyncio.CancelledError()))
 
     def _problem(self, request_id: rpc.Id, method: str, params: msgspec.Raw) -> RefusedError | None:
         if request_id is None:
@@ -224,13 +229,11 @@ class Session(Peer):
 
     # Requests of ours.
 
-    async def _handle(self, request_id: rpc.Id, method: str, params: bytes) -> None:
+    async def _handle(self, request_id: rpc.Id, method: str, params: Any) -> None:
         try:
             result = await self._call(method, params)
             await self.committed()
             self._reply(request_id, result)
-        except asyncio.CancelledError as error:
-            self._refuse(request_id, to_wire(error))
         except Exception as error:
             reply = to_wire(error)
             if reply.code == ErrorCode.INTERNAL:
@@ -245,8 +248,11 @@ class Session(Peer):
         except Exception as error:
             logger.warning("the notification %s failed: %s", method, type(error).__name__)
 
-    async def _call(self, method: str, raw: bytes) -> Any:
-        params = params_of(method, raw) if len(raw) < _LARGE else await asyncio.to_thread(params_of, method, raw)
+    async def _call(self, method: str, params: Any) -> Any:
+        if isinstance(params, Exception):
+            raise params
+        if isinstance(params, bytes):
+            params = params_of(method, params)
         return await self._handlers[method](self.core, self, params)
 
     def _reply(self, request_id: rpc.Id, result: Any) -> None:
@@ -261,6 +267,16 @@ class Session(Peer):
         if self._lsp is None:
             self._lsp = LanguageSide(self._out.put, self._refuse, self.core)
         return self._lsp
+
+
+async def _early(method: str, raw: msgspec.Raw) -> Any:
+    """Large params decoded in a thread (or why they do not fit), None for small ones. The reading waits for it: what comes behind is taken behind."""
+    if len(bytes(raw)) < _LARGE or method not in METHODS:
+        return None
+    try:
+        return await asyncio.to_thread(params_of, method, raw)
+    except msgspec.DecodeError as error:
+        return error
 
 
 def _invalid(body: bytes, error: msgspec.ValidationError) -> WireError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from openprogram.context.call import Call, Close, Frame, new_id
+from openprogram.context.call import Call, Close, Frame, Reads, new_id
 from openprogram.context.messages import Message
 from openprogram.context.view import View, entry_line, view_of
 
@@ -110,8 +110,11 @@ class History:
 
     def messages(self) -> list[Message]:
         """The history, rendered."""
-        assert self._call.reads is not None
-        return self._scope.view.messages(self._call.reads.upto, **self._scope.render_range)
+        reads = self._call.reads
+        if reads is not None and reads.upto == LATER:  # the store knows by now how much there was to read
+            written = self._scope.store.node(self._call.id)
+            reads = written.reads if written else None
+        return [] if reads is None else self._scope.view.messages(reads.upto, **self._scope.render_range)
 
 
 class OpenCall:
@@ -146,7 +149,7 @@ class OpenCall:
             enters=enters,
         )
         with recording():
-            self.scope.store.finish(close)
+            (getattr(self.scope.store, "post_finish", None) or self.scope.store.finish)(close)
 
     def fail(self, error: BaseException, *, trace: str = "") -> None:
         """Close the node with what was raised; an error joins the log (so that the frame knows), a cancelled call does not."""
@@ -179,12 +182,25 @@ def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> 
         started_at=time.time(),
     )
     with _opening(scope, node):
-        return OpenCall(scope, scope.store.append(node))
+        return OpenCall(scope, _append(scope, node))
     return OpenCall(None, None)
 
 
-class _EntryView(View):
-    """The view of a frame that another process opened. What it begins with is read when somebody renders it: mostly that other process does."""
+LATER = -1
+"""``reads.upto`` of a node that was handed over to a store behind a connection, which fills it in."""
+
+
+def _append(scope: Scope, node: Call, opens: Frame | None = None) -> Call:
+    """Write a node. A store behind a connection takes it one-way: it writes in the order of sending, so that whatever is asked behind it sees it."""
+    post = getattr(scope.store, "post_append", None)
+    if post is None:
+        return scope.store.append(node, opens=opens)
+    post(node, opens)
+    return msgspec.structs.replace(node, reads=Reads(node.frame, LATER)) if node.role == "llm" else node
+
+
+class _LateView(View):
+    """The view of a frame that was opened in another process. What it begins with is read when somebody renders it: mostly that other process does."""
 
     def __init__(self, store: Store, frame: Frame) -> None:
         super().__init__(store, frame, ())
@@ -200,7 +216,7 @@ class _EntryView(View):
 
 def entered(store: Store, session: str, node: str, frame: str) -> Scope:
     """The scope to set, with `entry`, for a call that is written already: that of the frame it opened."""
-    return Scope(store=store, session=session, view=_EntryView(store, Frame(id=frame, session=session, owner=node)), caller=node)
+    return Scope(store=store, session=session, view=_LateView(store, Frame(id=frame, session=session, owner=node)), caller=node)
 
 
 def _take_entry(scope: Scope, name: str, render_range: dict[str, int]) -> Scope | None:
@@ -231,18 +247,23 @@ def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, A
         started_at=time.time(),
     )
     with _opening(scope, node):
-        node = scope.store.append(node, opens=frame)
-        opened = scope.store.frame(frame.id) or frame
+        node = _append(scope, node, frame)
         inner = Scope(
             store=scope.store,
             session=scope.session,
-            view=scope.view.opened_by(node, opened),
+            view=_view_inside(scope, node, frame),
             caller=node.id,
             function=name,
             render_range=render_range,
         )
         return OpenCall(scope, node), inner
     return OpenCall(None, None), scope
+
+
+def _view_inside(scope: Scope, node: Call, frame: Frame) -> View:
+    if hasattr(scope.store, "post_append"):
+        return _LateView(scope.store, frame)
+    return scope.view.opened_by(node, scope.store.frame(frame.id) or frame)
 
 
 def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int], store: Store) -> tuple[OpenCall, Scope | None]:

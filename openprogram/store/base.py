@@ -70,3 +70,20 @@ class Store(Protocol):
     def close(self) -> None:
         """Release everything; may be called twice."""
         ...
+
+
+@runtime_checkable
+class OneWay(Protocol):
+    """What a store behind a connection has besides: writes that are sent and not waited for.
+
+    They are written in the order in which they were sent, and every later answer of the same connection comes behind their commit. A failure is logged and
+    counted where the store is.
+    """
+
+    def post_append(self, call: Call, opens: Frame | None) -> None:
+        """`Store.append` without its result."""
+        ...
+
+    def post_finish(self, close: Close) -> None:
+        """`Store.finish` without its result."""
+        ...

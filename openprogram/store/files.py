@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sqlite3
+import stat
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -35,10 +37,44 @@ def resolve(where: str | Path) -> Path:
         if path.is_dir():
             raise StoreError(f"the store {path} is a folder; name a file in it")
         if not path.parent.is_dir():
-            raise StoreError(f"the store {path} cannot be opened: there is no folder {path.parent}; create it first")
+            raise unreachable(path) or StoreError(f"the store {path} cannot be opened: there is no folder {path.parent}; create it first")
+    except PermissionError as error:
+        raise unreachable(Path(os.path.abspath(os.path.expanduser(where)))) or _unopened(where, error) from error  # noqa: PTH100, PTH111 - as above
     except (OSError, ValueError) as error:
-        raise StoreError(f"the store {str(where)!r} cannot be opened: {error}") from error
+        raise _unopened(where, error) from error
     return path
+
+
+def _unopened(where: str | Path, error: Exception) -> StoreError:
+    return StoreError(f"the store {str(where)!r} cannot be opened: {error}")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file. Raises StoreError where that cannot be known, since a folder on the way is none or may not be entered."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreachable(path) or _unopened(path, error) from error
+    return True
+
+
+def unreachable(path: Path) -> StoreError | None:
+    """What is wrong with the folders on the way to a file, None when they exist and may be entered or are merely missing."""
+    for folder in reversed(path.parents):
+        try:
+            is_folder = stat.S_ISDIR(folder.stat().st_mode)
+        except OSError:
+            return None
+        if not is_folder:
+            return StoreError(f"the store {path} cannot be opened: {folder} is no folder; remove it or name another folder, with OPENPROGRAM_HOME for instance")
+        if not os.access(folder, os.X_OK):
+            return StoreError(
+                f"the store {path} cannot be opened: you may not enter {folder}; give yourself the permission (chmod u+rwx {shlex.quote(str(folder))})"
+                " or set OPENPROGRAM_HOME to another folder"
+            )
+    return None
 
 
 def create(path: Path) -> None:

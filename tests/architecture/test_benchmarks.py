@@ -34,7 +34,8 @@ def test_an_unknown_area_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as stop:
         main(["no-such-area"])
     assert stop.value.code == 2
-    assert all(area in capsys.readouterr().err for area in areas())
+    said = capsys.readouterr().err
+    assert all(area in said for area in areas())
 
 
 @pytest.mark.parametrize(("bar", "code"), [(2.0, 0), (0.5, 1)])

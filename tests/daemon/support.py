@@ -68,6 +68,19 @@ def ask(question: str, runtime=None) -> str:
 
 
 @agentic_function
+def environment(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+@agentic_function
+def print_for_ever(started: str) -> None:
+    while True:
+        print("x" * 1000)
+        if not Path(started).exists():
+            Path(started).write_text("")
+
+
+@agentic_function
 def count(path: str) -> int:
     with open(path, "a") as file:
         file.write("x")

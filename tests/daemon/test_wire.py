@@ -92,7 +92,7 @@ def test_what_is_no_message_gets_an_error_and_the_connection_goes_on(client: Raw
         ("openprogram/run", {}, -32602, "runId"),
         ("openprogram/run", [1], -32602, "object"),
         ("openprogram/run", {"runId": "short", "function": "f", "workspace": "w"}, -32602, "$.runId"),
-        ("openprogram/dag/append", {"node": {"id": "n", "session": "s", "role": "code", "name": 1, "frame": "f"}}, -32602, "$.node.name"),
+        ("openprogram/dag/append", {"node": {"id": "n", "session": "s", "role": "code", "name": "f", "frame": 1}}, -32602, "$.node.frame"),
         ("openprogram/subscribe", {"topics": ["weather"]}, -32602, "$.topics"),
         ("openprogram/result", {"runId": "0" * 32}, -32051, "0000"),
         ("openprogram/sessions", {"id": "none"}, -32041, "none"),

@@ -29,6 +29,16 @@ UNSET = (
 )
 
 
+# Root may enter and read everything; a process without these two rights (DAC_OVERRIDE, DAC_READ_SEARCH) is like any other user. Others keep what they have.
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+if os.geteuid() == 0:
+    for right in (1, 2):
+        assert ctypes.CDLL(None).prctl(24, right, 0, 0, 0) == 0
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 class Done(NamedTuple):
     """A command that ended."""
 
@@ -62,9 +72,13 @@ class Command:
         own = {"OPENPROGRAM_HOME": str(self.home), "OPENPROGRAM_CACHE": str(self.home / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
         return {**kept, **own, **(added or {})}
 
-    def __call__(self, *arguments: str | bytes, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
+    def __call__(
+        self, *arguments: str | bytes, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: bytes = b"", as_root: bool = True
+    ) -> Done:
+        """Run to the end; without ``as_root`` permissions hold for root, too."""
+        before = () if as_root else ("-c", WITHOUT_RIGHTS)
         done = subprocess.run(
-            [sys.executable, "-m", "openprogram_cli", *arguments],
+            [sys.executable, *before, "-m", "openprogram_cli", *arguments],
             cwd=cwd or self.folder,
             env=self.environment(env),
             input=stdin,

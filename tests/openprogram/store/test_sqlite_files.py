@@ -16,6 +16,7 @@ import pytest
 
 from openprogram.context.call import Call
 from openprogram.errors import StoreCorruptError, StoreError, StoreVersionError
+from openprogram.store import files
 from openprogram.store.sqlite import SqliteStore
 from tests.openprogram.store.support import closed, contents, raw
 
@@ -164,6 +165,30 @@ def test_f25_a_file_without_permission_is_named(open_folder: Path) -> None:
     assert str(path) in said
     assert "permission" in said
     assert before is None or path.read_bytes() == before
+
+
+def test_a_folder_without_permission_is_named(open_folder: Path) -> None:
+    """A folder on the way that may not be entered is an error that names it and how to give oneself the permission."""
+    closed_folder = open_folder / "with space"
+    closed_folder.mkdir(mode=0)
+    assert f"you may not enter {closed_folder}; give yourself the permission (chmod u+rwx '{closed_folder}')" in as_somebody(closed_folder / "store.sqlite3")
+
+
+@pytest.mark.parametrize("inner", ["store.sqlite3", "deeper/store.sqlite3"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, inner: str) -> None:
+    """A path through a file is an error that says which, both when it is opened and when somebody asks whether a store is there."""
+    (tmp_path / "file").touch()
+    for use in (SqliteStore, files.exists):
+        with pytest.raises(StoreError, match="file is no folder"):
+            use(tmp_path / "file" / inner)
+
+
+def test_whether_a_store_is_there(path: Path) -> None:
+    """A missing file or folder is no error, only not there."""
+    assert not files.exists(path)
+    assert not files.exists(path / "deeper")
+    path.touch()
+    assert files.exists(path)
 
 
 def test_a_file_without_write_permission_is_read(open_folder: Path) -> None:
