@@ -21,6 +21,12 @@ class Peer:
         self._frames = FrameReader()
         self._bodies: deque[bytes] = deque()
 
+    def receive_descriptors(self) -> list[int]:
+        """The open files that came with the next message."""
+        data, descriptors, _, _ = socket.recv_fds(self.socket, 1, 4)
+        self._bodies.extend(self._frames.feed(data))
+        return list(descriptors)
+
     def receive(self) -> dict[str, Any]:
         """The next message. Raises EOFError at the end of the connection."""
         while not self._bodies:

@@ -211,7 +211,11 @@ def test_what_json_cannot_hold_is_refused_before_it_is_sent(connect: Connect, va
 def test_notifications_are_handled_in_order(connect: Connect) -> None:
     """Handlers of a method and the one for all get them decoded, in the order of sending and ahead of a later reply; one that raises disturbs nobody."""
     seen: list[Any] = []
-    connection, peer = connect(on_notify=lambda *said: seen.append(said))
+
+    def note(method: str, params: Any) -> None:
+        seen.append((method, params))
+
+    connection, peer = connect(on_notify=note)
 
     def fail(_: Any) -> None:
         raise RuntimeError("a handler's mistake")
@@ -284,16 +288,14 @@ def test_descriptors_go_along(connect: Connect) -> None:
     reading, writing = os.pipe()
     thread = threading.Thread(target=connection.notify, args=("openprogram/worker/run", {"big": "x" * 1_000_000}, [reading]))
     thread.start()
-    _, received, _, _ = socket.recv_fds(peer.socket, 1, 4)
+    received = peer.receive_descriptors()
     try:
         os.write(writing, b"hello")
         assert os.read(received[0], 5) == b"hello"
+        assert len(peer.receive()["params"]["big"]) == 1_000_000
     finally:
         for descriptor in (reading, writing, *received):
             os.close(descriptor)
-        body = b""
-        while not body.endswith(b"}}"):
-            body = peer.socket.recv(1_000_000)
         thread.join(WAIT_S)
 
 
