@@ -94,15 +94,15 @@ class RemoteStore:
         return call_of(self._call("openprogram/dag/update", update_of(close)).node)
 
     def post_append(self, call: Call, opens: Frame | None) -> None:
-        self._post("openprogram/dag/append", dag.AppendParams(node=node_of(call), opens=None if opens is None else frame_info(opens)))
+        self._post("openprogram/dag/opened", dag.AppendParams(node=node_of(call), opens=None if opens is None else frame_info(opens)))
 
     def post_finish(self, close: Close) -> None:
-        self._post("openprogram/dag/update", update_of(close))
+        self._post("openprogram/dag/closed", update_of(close))
 
     def _post(self, method: str, params: Any) -> None:
         if self._closed:
             raise StoreClosedError("this store was closed")
-        self.connection.request(method, params).add_done_callback(_noted)
+        self.connection.notify(method, params)
 
     def node(self, node_id: str) -> Call | None:
         node = self._call("openprogram/dag/node", dag.NodeParams(id=node_id)).node
@@ -126,12 +126,6 @@ class RemoteStore:
 
     def close(self) -> None:
         self._closed = True
-
-
-def _noted(written: Future[Any]) -> None:
-    """A write that nobody waited for and that failed is logged and counted."""
-    with scopes.recording():
-        written.result()
 
 
 def _store_error(error: RemoteError) -> Exception:
@@ -207,9 +201,9 @@ class RemoteProvider:
         stream = os.urandom(16).hex()
         queue = self._streams.open(stream)
         params = stream_params(request, stream=stream, model=self._full(request.model), workspace=self._workspace, node=self._recorded(request))
-        # The reply is sent after the last event and read by the same thread, so its callback runs behind theirs.
+        # The reply is sent after the events and read by the same thread, so its callback runs behind theirs.
         reply = self.connection.request("openprogram/model/stream", params)
-        reply.add_done_callback(lambda _: self._streams.put(stream, [None]))
+        reply.add_done_callback(lambda done: self._streams.put(stream, [*_last_events(done), None]))
         finished = False
         try:
             while (event := await queue.get()) is not None:
@@ -231,6 +225,11 @@ class RemoteProvider:
 
     async def aclose(self) -> None:
         return None
+
+
+def _last_events(reply: Future[StreamResult]) -> list[ModelEvent]:
+    failed = reply.cancelled() or reply.exception() is not None
+    return [] if failed else [event_of(event) for event in reply.result().last]
 
 
 def _outcome(reply: Future[StreamResult]) -> None:

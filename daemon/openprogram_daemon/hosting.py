@@ -32,6 +32,13 @@ class Assignment(Protocol):
     def done(self) -> asyncio.Future[WorkerDone]: ...
 
 
+class Found(Protocol):
+    """A function as it was on disk when somebody looked."""
+
+    @property
+    def info(self) -> FunctionInfo: ...
+
+
 class Hosts(Protocol):
     """Workspaces that are watched, and workers."""
 
@@ -41,7 +48,11 @@ class Hosts(Protocol):
 
     async def find(self, workspace_id: str, target: str) -> FunctionInfo: ...
 
-    async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None) -> Assignment: ...
+    async def look(self, workspace_id: str, target: str) -> Found:
+        """`find`, with what `start` needs to know of that moment."""
+        ...
+
+    async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None, found: Any = None) -> Assignment: ...
 
     async def cancel(self, run_id: str, grace_s: float) -> Any:
         """The ``outcome`` of a `CancelResult`.."""

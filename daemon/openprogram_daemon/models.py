@@ -7,10 +7,8 @@ closed once nobody has used it for `IDLE_S` seconds, and started again by the ne
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +44,25 @@ class _Kept:
         self.provider = provider
         self.users = 0
         self.since = time.time()
+        self.rested = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+
+class Lending:
+    """A context manager whose value is a `Lent`; a class, since a generator costs every model request several times as much."""
+
+    def __init__(self, models: Models, workspace: Workspace | None, model: str) -> None:
+        self._models = models
+        self._asked = (workspace, model)
+        self._kept: _Kept | None = None
+
+    async def __aenter__(self) -> Lent:
+        self._kept, lent = await self._models.borrow(*self._asked)
+        return lent
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._kept is not None:
+            self._models.give_back(self._kept)
 
 
 class Models:
@@ -58,21 +74,22 @@ class Models:
         self._making = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
-    @contextlib.asynccontextmanager
-    async def lend(self, workspace: Workspace | None, model: str) -> AsyncGenerator[Lent]:
-        """The provider of a model; empty: the one that the workspace chooses. Raises NoModelError and UnknownModelError."""
-        full = await asyncio.to_thread(_chosen, workspace, model)
+    def lend(self, workspace: Workspace | None, model: str) -> Lending:
+        """``async with`` it: the provider of a model; empty: the one that the workspace chooses. Raises NoModelError and UnknownModelError."""
+        return Lending(self, workspace, model)
+
+    async def borrow(self, workspace: Workspace | None, model: str) -> tuple[_Kept, Lent]:
+        """The provider, counted as used until `give_back`."""
+        full = ":".join(split_model(model)) if model else await asyncio.to_thread(_chosen, workspace)
         provider, _, name = full.partition(":")
         kept = await self._get(_Key("" if provider in _SHARED or workspace is None else workspace.id, provider))
         kept.users += 1
-        if kept.timer is not None:
-            kept.timer.cancel()
-            kept.timer = None
-        try:
-            yield Lent(kept.provider, full, name)
-        finally:
-            kept.users -= 1
-            self._rest(kept)
+        return kept, Lent(kept.provider, full, name)
+
+    def give_back(self, kept: _Kept) -> None:
+        """One user less."""
+        kept.users -= 1
+        self._rest(kept)
 
     async def _get(self, key: _Key) -> _Kept:
         async with self._making:
@@ -82,11 +99,17 @@ class Models:
 
     def _rest(self, kept: _Kept) -> None:
         kept.since = time.time()
-        if kept.users == 0 and kept.timer is None:
+        kept.rested = asyncio.get_running_loop().time()
+        if kept.timer is None:
             kept.timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, kept)
 
     def _expire(self, kept: _Kept) -> None:
-        if kept.users == 0:
+        """Close a provider that was not used for long enough; one timer serves, however often it is used meanwhile."""
+        loop = asyncio.get_running_loop()
+        kept.timer = None
+        if kept.users == 0 and (left := kept.rested + self._idle_s - loop.time()) > 0:
+            kept.timer = loop.call_later(left, self._expire, kept)
+        elif kept.users == 0:
             self._kept = {key: other for key, other in self._kept.items() if other is not kept}
             task = asyncio.ensure_future(_close(kept.provider))
             self._closing.add(task)
@@ -112,9 +135,7 @@ async def _close(provider: Provider) -> None:
         logger.warning("closing the provider %s failed: %s", provider.name, type(error).__name__)
 
 
-def _chosen(workspace: Workspace | None, model: str) -> str:
-    if model:
-        return ":".join(split_model(model))
+def _chosen(workspace: Workspace | None) -> str:
     environment = {} if workspace is None else workspace.env
     named = {what: _first(environment, what) for what in ("PROVIDER", "MODEL")}
     if not any(named.values()) and workspace is not None and workspace.trusted:

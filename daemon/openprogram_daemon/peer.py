@@ -7,11 +7,34 @@ that nobody hears of what could still be lost. When a peer is gone, what it was 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+import contextlib
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from openprogram_protocol import rpc
 from openprogram_protocol.methods import METHODS
+
+T = TypeVar("T")
+
+
+async def outcome(work: Future[T]) -> T:
+    """Wait for what a thread does and take its result; no longer waiting does not stop the work."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def tell(_: Future[T]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(_wake, waiter)
+
+    work.add_done_callback(tell)
+    await waiter
+    return work.result()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Peer:
@@ -21,22 +44,23 @@ class Peer:
         self.workspace = workspace
         self.opened: set[str] = set()
         self.streams: dict[str, asyncio.Task[Any]] = {}
-        self._last_write: asyncio.Future[Any] | None = None
+        self.last_write: Future[Any] | None = None
 
     @property
     def serving(self) -> str | None:
         """The run that it is busy with."""
         return None
 
-    def wrote(self, write: asyncio.Future[Any]) -> None:
+    def wrote(self, write: Future[Any]) -> None:
         """A write was handed over; those before it are committed before it is."""
-        self._last_write = write
+        self.last_write = write
 
     async def committed(self) -> None:
         """Wait until everything that was handed over is committed, or has failed."""
-        write = self._last_write
+        write = self.last_write
         if write is not None and not write.done():
-            await asyncio.wait([write])
+            with contextlib.suppress(Exception):  # whoever wrote is told
+                await outcome(write)
 
     def notify(self, method: str, params: Any) -> None:
         """Send a notification that must arrive."""

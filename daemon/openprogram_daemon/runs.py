@@ -10,8 +10,10 @@ import asyncio
 import hashlib
 import logging
 import re
+import sqlite3
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -28,7 +30,7 @@ from openprogram.store.runs import RunRow, RunTable, new_run
 from openprogram.store.values import redact
 from openprogram_daemon.errors import RefusedError, to_wire
 from openprogram_daemon.events import Key
-from openprogram_daemon.hosting import Assignment, Hosts
+from openprogram_daemon.hosting import Assignment, Found, Hosts
 from openprogram_daemon.hosts.output import Kept
 from openprogram_daemon.workspaces import Workspace
 
@@ -67,6 +69,7 @@ class Run:
         self.info = RunInfo(run_id=params.run_id, function=params.function, state="queued", session="", workspace=params.workspace)
         self.output = Kept(_KEPT_OUTPUT, _KEPT_OUTPUT)
         self.worker: WorkerRunParams | None = None
+        self.found: Found | None = None
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self.begun: asyncio.Task[bool] | None = None
@@ -109,7 +112,7 @@ class Runs:
 
     async def mark_interrupted(self) -> None:
         """End what a dead daemon left."""
-        await self._core.write(self._table.mark_interrupted)
+        await self._core.write(self._table.mark_interrupted())
 
     async def start(self, params: RunParams) -> RunStarted:
         """The run of that id: begun now, or before."""
@@ -138,7 +141,7 @@ class Runs:
             raise
         if found is not None:
             self._forget(run)
-            run.info = await self._core.read(self._info_of, found)
+            run.info = await self._core.read(lambda: self._info_of(found))
             run.ended.set()
             return True
         run.task = asyncio.ensure_future(self._drive(run))
@@ -148,25 +151,26 @@ class Runs:
         """Write row and entry; the row that was there before if there was one."""
         params = run.params
         try:
-            workspace, function = await self._target(params)
+            workspace, looked = await self._target(params)
         except Exception:
             # What is asked for may be gone since: the run of that id is still the answer.
-            found = await self._core.read(self._table.find, params.run_id)
+            found = await self._core.read(lambda: self._table.find(params.run_id))
             if found is None:
                 raise
             return _checked(found, run)
+        function, run.found = looked.info, looked
         started = time.time()
         row, entry, frame = entry_of(run, workspace, function, started)
-        found, node = await self._core.write(lambda: self._table.begin(row, entry, frame, title="" if params.session else function.name))
+        found, node = await self._core.write(self._table.begin(row, entry, frame, title="" if params.session else function.name))
         if node is None:
             return _checked(found, run)
         run.hidden = function.options.get("expose") == "hidden"
         run.change(function=row.function, workspace=row.workspace, session=row.session, node=row.node, started_at=started)
         run.worker = worker_params(run, function, frame)
-        self._core.node_changed(node)
+        self._core.node_changed(lambda: node)
         return None
 
-    async def _target(self, params: RunParams) -> tuple[Workspace, FunctionInfo]:
+    async def _target(self, params: RunParams) -> tuple[Workspace, Found]:
         if self._core.stopping.is_set():
             raise RefusedError(ErrorCode.STOPPING, "the daemon is stopping; ask again, a new one is started")
         workspace = self._core.workspaces.get(params.workspace)
@@ -175,7 +179,7 @@ class Runs:
             message = f"the workspace {workspace.root} is not trusted, so nothing of it is run; {way_out}"
             raise RefusedError(ErrorCode.UNTRUSTED, message)
         assert self.hosts is not None
-        return workspace, await self.hosts.find(workspace.id, params.function)
+        return workspace, await self.hosts.look(workspace.id, params.function)
 
     async def _drive(self, run: Run) -> None:
         """From the acknowledgement to the end, which always comes."""
@@ -192,15 +196,13 @@ class Runs:
 
     async def _call(self, run: Run) -> WorkerDone:
         assert self.hosts is not None and run.worker is not None
-        assignment = await self.hosts.start(run.worker, run.params.workspace, deadline_s=run.params.deadline_s)
+        assignment = await self.hosts.start(run.worker, run.params.workspace, deadline_s=run.params.deadline_s, found=run.found)
         run.assigned = True
         self._started(run, assignment)
         return await asyncio.shield(assignment.done)
 
     def _started(self, run: Run, assignment: Assignment) -> None:
         run.change(state="running", warning=assignment.warning, source_hash=assignment.source_hash, pid=assignment.pid)
-        facts = run.facts()
-        self._core.post(lambda: self._table.update(run.params.run_id, "running", facts))
         self._publish(run, "started", run.info)
 
     async def _end(self, run: Run, done: WorkerDone) -> None:
@@ -209,13 +211,12 @@ class Runs:
         run.change(state=state, error=done.error, ended_at=ended, result=msgspec.Raw(msgspec.json.encode(done.result)) if state == "completed" else None)
         facts = run.facts()
 
-        def work() -> Call | None:
+        def work(connection: sqlite3.Connection) -> Callable[[], Call]:
             metadata = {name: value for name, value in (("error", done.error), ("source_hash", run.info.source_hash)) if value}
             enters = state in ("completed", "error") and not run.hidden
             output = wire.stored(done.result) if state == "completed" else None
             close = Close(id=run.info.node or "", status=state, output=output, metadata=metadata, ended_at=ended, enters=enters)
-            self._table.end(run.params.run_id, state, facts, close)
-            return self._core.store.node(close.id)
+            return self._table.end(run.params.run_id, state, facts, close)(connection)
 
         try:
             node = await self._core.write(work)
@@ -261,10 +262,10 @@ class Runs:
         return run.described()
 
     async def _stored(self, run_id: str) -> RunInfo:
-        found = await self._core.read(self._table.find, run_id)
+        found = await self._core.read(lambda: self._table.find(run_id))
         if found is None:
             raise RefusedError(ErrorCode.UNKNOWN_RUN, f"there is no run {run_id!r}")
-        return await self._core.read(self._info_of, found)
+        return await self._core.read(lambda: self._info_of(found))
 
     def _info_of(self, row: RunRow, *, whole: bool = True) -> RunInfo:
         node = self._core.store.node(row.node) if whole and row.state == "completed" else None
@@ -288,9 +289,10 @@ class Runs:
 
     async def list(self, params: messages.RunsParams) -> list[RunInfo]:
         """Runs as a list shows them: without results and output."""
+        known = {run_id: run.info for run_id, run in self._runs.items()}
 
         def work() -> list[RunInfo]:
-            return [self._info_of(row, whole=False) for row in self._table.newest(limit=params.limit, active=params.active)]
+            return [known.get(row.id) or self._info_of(row, whole=False) for row in self._table.newest(limit=params.limit, active=params.active)]
 
         return await self._core.read(work)
 

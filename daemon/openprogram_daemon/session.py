@@ -18,6 +18,7 @@ from openprogram_protocol.errors import ErrorCode, WireError
 from openprogram_protocol.framing import FrameReader, FramingError
 from openprogram_protocol.methods import METHODS
 
+from openprogram.errors import OpenProgramError
 from openprogram_daemon.core import Core
 from openprogram_daemon.errors import RefusedError, to_wire
 from openprogram_daemon.lsp import LanguageSide, introduced
@@ -31,6 +32,8 @@ Handler = Callable[[Core, Peer, Any], Awaitable[Any]]
 _CHUNK = 256 * 1024
 # Decoding more than this would be felt by the other connections.
 _LARGE = 1024 * 1024
+# One-way messages that are being carried out before no more are read.
+_MOST_UNTOLD = 256
 _GATE = frozenset({"openprogram/connect", "initialize"})
 # How long the last messages may take to be taken.
 _LAST_S = 1.0
@@ -120,10 +123,10 @@ class Session(Peer):
     async def _leave(self) -> None:
         self.core.events.leave(self)
         self.stop_streams()
-        tasks = [*self._tasks.values(), *self._untold]
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
-        if tasks:
+        # What was sent one-way is carried out: nobody could ask again.
+        if tasks := [*self._tasks.values(), *self._untold]:
             await asyncio.wait(tasks)
         if self._lsp is not None:
             self._lsp.close()
@@ -138,6 +141,8 @@ class Session(Peer):
                     if not await self._take(body):
                         return
                     await self._out.room()
+                    while len(self._untold) >= _MOST_UNTOLD:
+                        await asyncio.wait(self._untold, return_when=asyncio.FIRST_COMPLETED)
             except FramingError as error:
                 if not error.silent:
                     self._refuse(None, WireError(code=ErrorCode.INVALID_REQUEST, message=str(error)))
@@ -159,7 +164,7 @@ class Session(Peer):
         elif message.method == "exit":
             return False
         elif isinstance(request_id, msgspec.UnsetType):
-            self._notified(message.method, message.params, body)
+            self._notified(message.method, message.params, body, await _early(message.method, message.params))
         else:
             self._requested(request_id, message.method, message.params, body, await _early(message.method, message.params))
         return True
@@ -198,13 +203,13 @@ class Session(Peer):
             return RefusedError(ErrorCode.METHOD_NOT_FOUND, f"there is no method {method}")
         return None
 
-    def _notified(self, method: str, params: msgspec.Raw, body: bytes) -> None:
+    def _notified(self, method: str, params: msgspec.Raw, body: bytes, early: Any) -> None:
         if method == "$/cancelRequest":
             self._cancel(params, body)
         elif not self.is_open:
             return
         elif method in self._handlers:
-            task = asyncio.ensure_future(self._attend(method, bytes(params)))
+            task = asyncio.ensure_future(self._attend(method, bytes(params) if early is None else early))
             self._untold.add(task)
             task.add_done_callback(self._untold.discard)
         elif not method.startswith("openprogram/") and self._lsp is not None:
@@ -241,12 +246,12 @@ class Session(Peer):
             await self.committed()
             self._refuse(request_id, reply)
 
-    async def _attend(self, method: str, params: bytes) -> None:
+    async def _attend(self, method: str, params: Any) -> None:
         """A notification: nobody hears of a failure."""
         try:
             await self._call(method, params)
         except Exception as error:
-            logger.warning("the notification %s failed: %s", method, type(error).__name__)
+            logger.warning("the notification %s failed: %s", method, error if isinstance(error, OpenProgramError) else type(error).__name__)
 
     async def _call(self, method: str, params: Any) -> Any:
         if isinstance(params, Exception):

@@ -19,6 +19,8 @@ SEAMS: dict[str, Handler] = {
     "openprogram/model/profile": model.profile,
     "openprogram/dag/append": dag.append,
     "openprogram/dag/update": dag.update,
+    "openprogram/dag/opened": dag.opened,
+    "openprogram/dag/closed": dag.closed,
     "openprogram/dag/messages": dag.messages,
     "openprogram/dag/node": dag.node,
     "openprogram/dag/nodes": dag.nodes,

@@ -149,7 +149,14 @@ class OpenCall:
             enters=enters,
         )
         with recording():
-            (getattr(self.scope.store, "post_finish", None) or self.scope.store.finish)(close)
+            self._close(self.scope, close)
+
+    def _close(self, scope: Scope, close: Close) -> None:
+        post = getattr(scope.store, "post_finish", None)
+        if post is None or scope.caller is None:  # the outermost call waits: behind it everything is committed
+            scope.store.finish(close)
+        else:
+            post(close)
 
     def fail(self, error: BaseException, *, trace: str = "") -> None:
         """Close the node with what was raised; an error joins the log (so that the frame knows), a cancelled call does not."""

@@ -76,8 +76,8 @@ class Store(Protocol):
 class OneWay(Protocol):
     """What a store behind a connection has besides: writes that are sent and not waited for.
 
-    They are written in the order in which they were sent, and every later answer of the same connection comes behind their commit. A failure is logged and
-    counted where the store is.
+    They are written in the order in which they were sent, and every later answer of the same connection comes behind their commit. A failure is logged
+    where the store is.
     """
 
     def post_append(self, call: Call, opens: Frame | None) -> None:

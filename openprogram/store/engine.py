@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -145,9 +146,16 @@ class Engine:
 
     def write(self, work: Work[T]) -> T:
         """See `Writer.run`; raises StoreError where the file may only be read."""
+        return self._writing().run(work)
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """See `Writer.submit`; raises StoreError where the file may only be read."""
+        return self._writing().submit(work)
+
+    def _writing(self) -> Writer:
         if self._writer is None:
             raise StoreError(f"the store {self._options.path} may only be read; check the permissions of the file and its folder")
-        return self._writer.run(work)
+        return self._writer
 
     def post(self, work: Work[object]) -> None:
         """See `Writer.post`; nothing happens where the file may only be read."""
@@ -230,6 +238,14 @@ class Access:
             try:
                 return self.engine().write(work)
             except EngineGone:  # closed for a fork before this call reached it
+                continue
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Do ``work`` in a transaction; the future is done when it is committed, or has the error."""
+        while True:
+            try:
+                return self.engine().submit(work)
+            except EngineGone:
                 continue
 
     def read(self, work: Work[T]) -> T:

@@ -7,6 +7,7 @@ first end wins. A run whose owner (a daemon) is dead reads ``interrupted``. What
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from openprogram.context.call import Call, Close, Frame
 from openprogram.store import owners, values
 from openprogram.store.sqlite import SqliteStore
+from openprogram.store.writer import Work
 
 _MOST_ANCESTORS = 10_000
 
@@ -54,8 +56,8 @@ class RunTable:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
-    def begin(self, run: RunRow, entry: Call, opens: Frame, *, title: str = "") -> tuple[RunRow, Call | None]:
-        """Write a run with its entry node, which goes into the main branch of its session; the session is made if need be.
+    def begin(self, run: RunRow, entry: Call, opens: Frame, *, title: str = "") -> Work[tuple[RunRow, Call | None]]:
+        """What writes a run with its entry node, which goes into the main branch of its session; the session is made if need be.
 
         A run of that id that exists already is returned as it is, with None, and nothing is written.
         """
@@ -71,26 +73,20 @@ class RunTable:
             connection.execute(_INSERT, run)
             return run, written
 
-        return self._store.write(work)
+        return work
 
-    def update(self, run_id: str, state: str, facts: dict[str, Any]) -> None:
-        """Say how far a run is; nothing happens when it has ended."""
-        change = "UPDATE runs SET state = ?, details = ? WHERE id = ? AND ended IS NULL"
-        self._store.write(lambda connection: connection.execute(change, (state, values.encode(facts), run_id)).rowcount)
+    def end(self, run_id: str, state: str, facts: dict[str, Any], close: Close) -> Work[Callable[[], Call]]:
+        """What ends a run and its entry node. Where it did not complete, calls that its function left open become ``interrupted``."""
 
-    def end(self, run_id: str, state: str, facts: dict[str, Any], close: Close) -> RunRow | None:
-        """End a run and its entry node. Where it did not complete, calls that its function left open become ``interrupted``."""
-        finish = self._store.finishing(close)
-
-        def work(connection: sqlite3.Connection) -> RunRow | None:
-            finish(connection)
+        def work(connection: sqlite3.Connection) -> Callable[[], Call]:
+            node = self._store.finishing(close)(connection)
             change = "UPDATE runs SET state = ?, ended = ?, details = ? WHERE id = ? AND ended IS NULL"
             connection.execute(change, (state, close.ended_at, values.encode(facts), run_id))
             if state != "completed":
                 _abandon(connection, close.id)
-            return _find(connection, run_id)
+            return node
 
-        return self._store.write(work)
+        return work
 
     def find(self, run_id: str) -> RunRow | None:
         """One run."""
@@ -103,8 +99,8 @@ class RunTable:
         found = self._store.read(lambda connection: [_seen(row) for row in connection.execute(query, (max(0, limit),))])
         return [row for row in found if row.ended is None] if active else found
 
-    def mark_interrupted(self) -> int:
-        """End the runs of processes that are dead; returns how many."""
+    def mark_interrupted(self) -> Work[int]:
+        """What ends the runs of processes that are dead; it returns how many."""
 
         def work(connection: sqlite3.Connection) -> int:
             open_rows = [RunRow._make(row) for row in connection.execute(f"{_SELECT} WHERE ended IS NULL")]
@@ -112,7 +108,7 @@ class RunTable:
             connection.executemany("UPDATE runs SET state = 'interrupted', ended = ? WHERE id = ?", dead)
             return len(dead)
 
-        return self._store.write(work)
+        return work
 
 
 def _find(connection: sqlite3.Connection, run_id: str) -> RunRow | None:

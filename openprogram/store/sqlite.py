@@ -10,7 +10,8 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +115,10 @@ class SqliteStore:
         """Do ``work`` in one transaction; returns when it is committed."""
         return self._access.write(work)
 
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Do ``work`` as `write` does, for whoever must not sleep: what is handed over first is committed first."""
+        return self._access.submit(work)
+
     def read(self, work: Work[T]) -> T:
         """Do ``work`` on a connection that only reads."""
         return self._access.read(work)
@@ -136,16 +141,20 @@ class SqliteStore:
 
     def finish(self, close: Close) -> Call:
         """See `Store.finish`."""
-        row, payloads = self.write(self.finishing(close))
-        return rows.call_of(row, payloads, is_dead=owners.is_dead)
+        return self.write(self.finishing(close))()
 
-    def finishing(self, close: Close) -> Work[tuple[rows.Row, dict[bytes, str]]]:
-        """The work of `finish`, for a transaction that writes more than that."""
+    def finishing(self, close: Close) -> Work[Callable[[], Call]]:
+        """The work of `finish`, for a transaction that writes more than that. It returns what reads the finished node when somebody wants it."""
         packer = rows.Packer()
         ending = packer.ending(close)
         if close.status not in TERMINAL:
             raise StoreError(f"node {close.id} cannot be closed as {close.status!r}; a terminal state is one of {', '.join(sorted(TERMINAL))}")
-        return lambda connection: self._finish(connection, close, ending, packer.payloads)
+
+        def work(connection: sqlite3.Connection) -> Callable[[], Call]:
+            row, payloads = self._finish(connection, close, ending, packer.payloads)
+            return lambda: rows.call_of(row, payloads, is_dead=owners.is_dead)
+
+        return work
 
     def _finish(self, connection: sqlite3.Connection, close: Close, ending: rows.Ending, payloads: Mapping[bytes, str]) -> tuple[rows.Row, dict[bytes, str]]:
         found = connection.execute(f"{_NODE} WHERE id = ?", (close.id,)).fetchone()

@@ -13,6 +13,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -31,12 +32,13 @@ class EngineGone(Exception):
 
 
 class _Job:
-    __slots__ = ("done", "error", "result", "work")
+    __slots__ = ("done", "error", "future", "result", "work")
 
-    def __init__(self, work: Work[Any], *, waited_for: bool) -> None:
+    def __init__(self, work: Work[Any], *, waited_for: bool = False, future: Future[Any] | None = None) -> None:
         self.work = work
         self.result: Any = None
         self.error: BaseException | None = None
+        self.future = future
         self.done: threading.Lock | None = None
         if waited_for:
             self.done = threading.Lock()
@@ -45,6 +47,11 @@ class _Job:
     def end(self) -> None:
         if self.done is not None:
             self.done.release()
+        elif self.future is not None and self.future.set_running_or_notify_cancel():
+            if self.error is not None:
+                self.future.set_exception(self.error)
+            else:
+                self.future.set_result(self.result)
 
 
 class Writer:
@@ -70,7 +77,13 @@ class Writer:
 
     def post(self, work: Work[Any]) -> None:
         """Do ``work`` at some time soon; a failure is logged, since nobody waits for it."""
-        self._put(_Job(work, waited_for=False))
+        self._put(_Job(work))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Do ``work`` as `run` does, for whoever must not sleep; pieces are done in the order in which they were handed over. Cancelling only stops waiting."""
+        future: Future[T] = Future()
+        self._put(_Job(work, future=future))
+        return future
 
     def _put(self, job: _Job) -> None:
         with self._door:
@@ -133,7 +146,7 @@ class Writer:
             for job in batch:
                 job.error = job.error or self._seen(error)
         for job in batch:
-            if job.done is None and job.error is not None:
+            if job.done is None and job.future is None and job.error is not None:
                 logger.warning("the store %s could not be tidied: %s", self._path, job.error)
             job.end()
 

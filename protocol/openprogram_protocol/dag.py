@@ -53,14 +53,15 @@ class SessionInfo(Wire, frozen=True, kw_only=True):
 
 
 class AppendParams(Wire, frozen=True, kw_only=True):
-    """Write a node and, for a function, the frame it opens. The reply says that both are committed."""
+    """Write a node and, for a function, the frame it opens. The reply of ``append`` says that both are committed; ``opened`` is not waited for, and
+    every reply behind it comes after its commit."""
 
     node: Node
     opens: FrameInfo | None = None
 
 
 class UpdateParams(Wire, frozen=True, kw_only=True):
-    """Close a node. The reply says that it is committed."""
+    """Close a node. The reply of ``update`` says that it is committed; ``closed`` is not waited for, and every reply behind it comes after its commit."""
 
     id: str
     status: str

@@ -33,6 +33,8 @@ METHODS: dict[str, Method] = {
     "openprogram/model/events": Method(model.ModelEvents, None, "D→C"),
     "openprogram/dag/append": Method(dag.AppendParams, dag.NodeResult),
     "openprogram/dag/update": Method(dag.UpdateParams, dag.NodeResult),
+    "openprogram/dag/opened": Method(dag.AppendParams, None),
+    "openprogram/dag/closed": Method(dag.UpdateParams, None),
     "openprogram/dag/messages": Method(dag.MessagesParams, dag.MessagesResult),
     "openprogram/dag/node": Method(dag.NodeParams, dag.NodeDetail),
     "openprogram/dag/nodes": Method(dag.NodesParams, dag.NodesResult),

@@ -10,7 +10,8 @@ from openprogram_protocol.runs import Wire
 class StreamParams(Wire, frozen=True, kw_only=True):
     """A model request. ``node`` names the llm node whose ``reads`` is the history, so that no history crosses; ``model`` is ``"provider:model"``.
 
-    ``stream`` is an id made by the caller; the events come as `ModelEvents` notifications with that id, and the reply says that the stream is over. ``new``,
+    ``stream`` is an id made by the caller; the events come as `ModelEvents` notifications with that id, the last of them with
+    the reply, which says that the stream is over. ``new``,
     ``tools``, ``constraint`` and ``settings`` are the library's own structs as JSON.
     """
 
@@ -29,9 +30,10 @@ class StreamParams(Wire, frozen=True, kw_only=True):
 
 
 class StreamResult(Wire, frozen=True, kw_only=True):
-    """The stream is over; every event was sent before."""
+    """The stream is over. ``events`` is their number; those that were not sent before are here, in ``last``."""
 
     events: int = 0
+    last: list[Any] = []
 
 
 class ModelEvents(Wire, frozen=True, kw_only=True):

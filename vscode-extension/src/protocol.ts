@@ -188,7 +188,8 @@ export interface RunsResult {
 /**
  * A model request. `node` names the llm node whose `reads` is the history, so that no history crosses; `model` is `"provider:model"`.
  *
- * `stream` is an id made by the caller; the events come as `ModelEvents` notifications with that id, and the reply says that the stream is over. `new`,
+ * `stream` is an id made by the caller; the events come as `ModelEvents` notifications with that id, the last of them with
+ * the reply, which says that the stream is over. `new`,
  * `tools`, `constraint` and `settings` are the library's own structs as JSON.
  */
 export interface StreamParams {
@@ -211,10 +212,12 @@ export interface StreamParams {
   sessionId?: string | null;
 }
 
-/** The stream is over; every event was sent before. */
+/** The stream is over. `events` is their number; those that were not sent before are here, in `last`. */
 export interface StreamResult {
   /** Default: `0`. */
   events?: number;
+  /** Default: `[]`. */
+  last?: unknown[];
 }
 
 /** End a stream; its request is answered with REQUEST_CANCELLED. */
@@ -279,7 +282,10 @@ export interface FrameInfo {
   owner?: string | null;
 }
 
-/** Write a node and, for a function, the frame it opens. The reply says that both are committed. */
+/**
+ * Write a node and, for a function, the frame it opens. The reply of `append` says that both are committed; `opened` is not waited for, and
+ * every reply behind it comes after its commit.
+ */
 export interface AppendParams {
   node: Node;
   opens?: FrameInfo | null;
@@ -289,7 +295,7 @@ export interface NodeResult {
   node?: Node | null;
 }
 
-/** Close a node. The reply says that it is committed. */
+/** Close a node. The reply of `update` says that it is committed; `closed` is not waited for, and every reply behind it comes after its commit. */
 export interface UpdateParams {
   id: string;
   status: string;
@@ -641,6 +647,8 @@ export interface Requests {
 export interface Notifications {
   "openprogram/model/cancel": { params: CancelStream };
   "openprogram/model/events": { params: ModelEvents };
+  "openprogram/dag/opened": { params: AppendParams };
+  "openprogram/dag/closed": { params: UpdateParams };
   "openprogram/event/run": { params: RunEvent };
   "openprogram/event/dag": { params: DagEvent };
   "openprogram/event/functions": { params: FunctionsEvent };

@@ -98,6 +98,11 @@ class Watcher:
         """Take what is on disk now without waiting for it to be still. Any thread may call."""
         self._relist(doubting=False)
 
+    def is_current(self, path: Path) -> bool:
+        """Whether a file is as it was when it was read."""
+        known = self._stamps.get(path)
+        return known is not None and stamp(path) == known
+
     def refresh_changed(self) -> None:
         """`refresh` without looking for new files."""
         with self._lock:

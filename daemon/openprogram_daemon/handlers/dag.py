@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 
 import msgspec
 from openprogram_protocol import dag
@@ -18,15 +19,25 @@ _MOST_NODES = 1000
 async def append(core: Core, peer: Peer, params: dag.AppendParams) -> dag.NodeResult:
     """``openprogram/dag/append``."""
 
-    def work() -> Call:
+    node = await _append(core, peer, params)
+    return dag.NodeResult(node=_acknowledged(node, params.node))
+
+
+async def opened(core: Core, peer: Peer, params: dag.AppendParams) -> None:
+    """``openprogram/dag/opened``."""
+    await _append(core, peer, params)
+
+
+async def _append(core: Core, peer: Peer, params: dag.AppendParams) -> Call:
+    def work(connection: sqlite3.Connection) -> Call:
         opens = None if params.opens is None else wire.frame_of(params.opens)
-        return core.store.append(wire.call_of(params.node), opens=opens)
+        return core.store.appending(wire.call_of(params.node), opens)(connection)
 
     node = await core.write(work, peer)
     if node.is_open:
         peer.opened.add(node.id)
-    core.node_changed(node)
-    return dag.NodeResult(node=_acknowledged(node, params.node))
+    core.node_changed(lambda: node)
+    return node
 
 
 def _acknowledged(node: Call, sent: dag.Node) -> dag.Node:
@@ -37,11 +48,24 @@ def _acknowledged(node: Call, sent: dag.Node) -> dag.Node:
 
 async def update(core: Core, peer: Peer, params: dag.UpdateParams) -> dag.NodeResult:
     """``openprogram/dag/update``."""
-    close = wire.close_of
-    node = await core.write(lambda: core.store.finish(close(params)), peer)
+    node = await _finish(core, peer, params)
+    return dag.NodeResult(node=await core.read(lambda: wire.node_of(node())))
+
+
+async def closed(core: Core, peer: Peer, params: dag.UpdateParams) -> None:
+    """``openprogram/dag/closed``."""
+    await _finish(core, peer, params)
+
+
+async def _finish(core: Core, peer: Peer, params: dag.UpdateParams) -> Callable[[], Call]:
+    def work(connection: sqlite3.Connection) -> Callable[[], Call]:
+        close = wire.close_of(params)  # in the writing thread: it may be large
+        return core.store.finishing(close)(connection)
+
+    node = await core.write(work, peer)
     peer.opened.discard(params.id)
     core.node_changed(node)
-    return dag.NodeResult(node=await core.read(wire.node_of, node))
+    return node
 
 
 async def messages(core: Core, peer: Peer, params: dag.MessagesParams) -> dag.MessagesResult:
@@ -50,8 +74,7 @@ async def messages(core: Core, peer: Peer, params: dag.MessagesParams) -> dag.Me
     def work() -> list[object]:
         return [msgspec.to_builtins(message) for message in core.views.history(params.node).messages()]
 
-    await peer.committed()
-    return dag.MessagesResult(messages=await core.read(work))
+    return dag.MessagesResult(messages=await core.read(work, peer))
 
 
 async def node(core: Core, peer: Peer, params: dag.NodeParams) -> dag.NodeDetail:
@@ -64,8 +87,7 @@ async def node(core: Core, peer: Peer, params: dag.NodeParams) -> dag.NodeDetail
         prompt = core.views.prompt(found) if params.prompt else None
         return dag.NodeDetail(node=wire.node_of(found), prompt=None if prompt is None else [msgspec.to_builtins(message) for message in prompt])
 
-    await peer.committed()
-    return await core.read(work)
+    return await core.read(work, peer)
 
 
 async def nodes(core: Core, peer: Peer, params: dag.NodesParams) -> dag.NodesResult:
@@ -76,8 +98,7 @@ async def nodes(core: Core, peer: Peer, params: dag.NodesParams) -> dag.NodesRes
             return [wire.node_of(found) for found in core.store.nodes(params.ids)]
         return [wire.node_of(found) for found in core.store.page(params.session, after=params.after, limit=min(params.limit, _MOST_NODES))]
 
-    await peer.committed()
-    return dag.NodesResult(nodes=await core.read(work))
+    return dag.NodesResult(nodes=await core.read(work, peer))
 
 
 async def frame(core: Core, peer: Peer, params: dag.FrameParams) -> dag.FrameResult:
@@ -88,8 +109,7 @@ async def frame(core: Core, peer: Peer, params: dag.FrameParams) -> dag.FrameRes
         log: Sequence[LogEntry] = () if params.stop == 0 else core.store.log(params.id, params.start, params.stop)
         return dag.FrameResult(frame=None if found is None else wire.frame_info(found), log=[(entry.node, entry.inner) for entry in log])
 
-    await peer.committed()
-    return await core.read(work)
+    return await core.read(work, peer)
 
 
 async def sessions(core: Core, peer: Peer, params: dag.SessionsParams) -> dag.SessionsResult:
@@ -100,10 +120,9 @@ async def sessions(core: Core, peer: Peer, params: dag.SessionsParams) -> dag.Se
             return [wire.session_info(core.store.session(params.id))]
         return [wire.session_info(found) for found in core.store.sessions(limit=params.limit, offset=params.offset)]
 
-    await peer.committed()
-    return dag.SessionsResult(sessions=await core.read(work))
+    return dag.SessionsResult(sessions=await core.read(work, peer))
 
 
 async def create_session(core: Core, peer: Peer, params: dag.SessionCreateParams) -> dag.SessionInfo:
     """``openprogram/session/create``."""
-    return wire.session_info(await core.write(lambda: core.store.create_session(params.id, title=params.title), peer))
+    return wire.session_info(await core.write(core.store.creating_session(params.id, params.title), peer))

@@ -1,4 +1,4 @@
-"""Model requests: the history is rendered here, the events go out in batches before the reply."""
+"""Model requests: the history is rendered here, the events go out in batches, the last of them with the reply."""
 
 from __future__ import annotations
 
@@ -43,10 +43,16 @@ class _Batch:
             self._core.events.publish(Key("run", run_id), lambda seq: RunEvent(seq=seq, run_id=run_id, kind="delta", data=text))
 
     def flush(self) -> None:
-        self._handle = None
-        if self._events:
-            events, self._events = self._events, []
+        if events := self.take():
             self._peer.notify("openprogram/model/events", ModelEvents(stream=self._stream, events=events))
+
+    def take(self) -> list[Any]:
+        """The events that have not left."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        events, self._events = self._events, []
+        return events
 
 
 def _workspace(core: Core, peer: Peer, named: str) -> Workspace | None:
@@ -60,16 +66,15 @@ async def stream(core: Core, peer: Peer, params: StreamParams) -> StreamResult:
     peer.streams[params.stream] = cast("asyncio.Task[Any]", asyncio.current_task())
     try:
         async with core.models.lend(_workspace(core, peer, params.workspace), params.model) as lent:
-            await peer.committed()
-            history = None if params.node is None else await core.read(core.views.history, params.node)
+            node = params.node
+            history = None if node is None else await core.read(lambda: core.views.history(node), peer)
             request = wire.request_of(params, model=lent.name, history=history)
             batch = _Batch(core, peer, params.stream)
             async with aclosing(lent.provider.stream(request)) as events:
                 async for event in events:
                     batch.add(event)
                     await peer.room()
-            batch.flush()
-            return StreamResult(events=batch.count)
+            return StreamResult(events=batch.count, last=batch.take())
     finally:
         del peer.streams[params.stream]
 

@@ -13,7 +13,7 @@ from openprogram_daemon.workspaces import Workspace, resolve
 
 async def open_workspace(core: Core, peer: Peer, params: WorkspaceParams) -> WorkspaceResult:
     """``openprogram/workspace/open``."""
-    workspace = core.workspaces.keep(await core.read(resolve, params))
+    workspace = core.workspaces.keep(await core.read(lambda: resolve(params)))
     peer.workspace = peer.workspace or workspace.id
     await _opened(core, workspace)
     return workspace.result()

@@ -1,7 +1,7 @@
 """The daemon's end of a worker's control socket: JSON-RPC both ways on the event loop.
 
-What the worker asks is answered by ``dispatch``, each request in a task of its own, started in the order of arrival. A worker that has many requests open is
-not read until some are answered. When the connection ends, every request that waits for the worker fails.
+What the worker asks is answered by ``dispatch``, each message in a task of its own, started in the order of arrival. A worker that has many of them open is
+not read until some are done. When the connection ends, every request that waits for the worker fails.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from openprogram_protocol.framing import FrameReader, FramingError, frame
 from openprogram_protocol.methods import METHODS
 from openprogram_protocol.rpc import ErrorResponse, Id, Request, Response, encode
 
+from openprogram.errors import OpenProgramError
 from openprogram_daemon.errors import RefusedError, to_wire
 
 logger = logging.getLogger("openprogram.daemon.hosts")
@@ -120,10 +121,14 @@ class Channel(asyncio.Protocol):
     def _take(self, message: _Incoming) -> None:
         if message.method is None:
             self._replied(message)
-        elif isinstance(message.id, msgspec.UnsetType):
+        elif message.method.startswith("openprogram/worker/"):
             self._notified(message.method, message.params)
         else:
-            task = asyncio.get_running_loop().create_task(self._answer(message.id, message.method, message.params))
+            if isinstance(message.id, msgspec.UnsetType):
+                work = self._attend(message.method, message.params)
+            else:
+                work = self._answer(message.id, message.method, message.params)
+            task = asyncio.get_running_loop().create_task(work)
             self._tasks[task] = message.method
             task.add_done_callback(self._answered)
             if len(self._tasks) >= MOST_OPEN and self._transport is not None:
@@ -146,6 +151,13 @@ class Channel(asyncio.Protocol):
             raise
         except Exception as error:
             self._send(ErrorResponse(id=id, error=to_wire(error)))
+
+    async def _attend(self, method: str, params: msgspec.Raw) -> None:
+        """A notification: nobody hears of a failure."""
+        try:
+            await self._dispatch(method, _decoder(METHODS[method].params).decode(params or b"{}"))
+        except Exception as error:
+            logger.warning("a worker's notification %s failed: %s", method, error if isinstance(error, OpenProgramError) else type(error).__name__)
 
     def _notified(self, method: str, params: msgspec.Raw) -> None:
         row = METHODS.get(method)

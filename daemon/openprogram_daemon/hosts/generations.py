@@ -112,14 +112,24 @@ class Generations:
         """The newest first."""
         return [*([self._current] if self._current else []), *reversed(self._old)]
 
-    async def serve(self, file: str, attach: Attach) -> Served:
-        """A worker that has loaded the newest text of a file, or the last good one.
+    def newest(self) -> Generation | None:
+        """The current generation if it is what the disk holds. Reads the disk; any thread may ask."""
+        current = self._current
+        return current if current is not None and self._is_good(current) and current.sources.current() else None
+
+    def _is_good(self, current: Generation) -> bool:
+        return not current.is_partial and current.key == self.key
+
+    async def serve(self, file: str, attach: Attach, *, newest: Generation | None = None) -> Served:
+        """A worker that has loaded the newest text of a file, or the last good one. ``newest`` is what `newest` said for this call.
 
         ``attach`` is called with each worker that is about to import something for this run. Raises RefusedError when too many old versions are still running.
         """
         for last in (False, False, True):
             async with self._lock:
-                generation = await self._newest(file)
+                is_seen = newest is not None and newest is self._current and self._is_good(newest)
+                generation = newest if newest is not None and is_seen else await self._newest(file)
+                newest = None
                 found = None if generation is self._current and file in generation.targets else await self._try(generation, file, attach)
                 if found is not None and found.failure is None and not generation.is_partial:
                     self._swap(generation)
@@ -136,9 +146,10 @@ class Generations:
 
     async def _newest(self, file: str) -> Generation:
         """The current generation if it is what the disk holds, else a new one that nothing is loaded in."""
-        current = self._current
-        if current is not None and not current.is_partial and current.key == self.key and await asyncio.to_thread(current.sources.current):
+        current = await asyncio.to_thread(self.newest)
+        if current is not None and current is self._current:
             return current
+        current = self._current
         await _still([file, *(current.sources.files if current else ())])
         still_running = [generation for generation in self.all() if generation.busy]
         if len(still_running) > MOST_OLD:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from openprogram_protocol.admin import FunctionsEvent, FunctionsResult, LoadError
@@ -16,12 +16,12 @@ from openprogram_protocol.errors import ErrorCode
 from openprogram_protocol.functions import FunctionInfo
 from openprogram_protocol.worker import WorkerDone, WorkerRunParams
 
-from openprogram.errors import UnknownTargetError
+from openprogram.errors import UnknownTargetError, UsageError
 from openprogram_daemon.discovery.watcher import FileState, Watcher
 from openprogram_daemon.discovery.workspace import Workspace as Folder
 from openprogram_daemon.errors import RefusedError
 from openprogram_daemon.hosts import targets
-from openprogram_daemon.hosts.generations import IDLE_S, Generations, Served
+from openprogram_daemon.hosts.generations import IDLE_S, Generation, Generations, Served
 from openprogram_daemon.hosts.output import Output
 from openprogram_daemon.hosts.process import Dispatch, Worker, Zygote, default_python
 
@@ -46,6 +46,13 @@ class Assignment:
         self.killed_because: str | None = None
         self.expired_after: float | None = None
         self.expiry: asyncio.Task[Any] | None = None
+
+
+class Found(NamedTuple):
+    """A function on disk, and the generation that was all of the disk's text at that moment, if one was."""
+
+    info: FunctionInfo
+    newest: Generation | None
 
 
 class _Workspace(msgspec.Struct):
@@ -115,10 +122,22 @@ class Hosts:
 
     async def find(self, workspace_id: str, target: str) -> FunctionInfo:
         """The function that a target names, in the files as they are on disk. Raises UnknownTargetError, UsageError."""
-        root = self._workspace(workspace_id).root
+        return (await self.look(workspace_id, target)).info
+
+    async def look(self, workspace_id: str, target: str) -> Found:
+        """`find`, and for `start` which generation is what the disk holds: one look at the disk, made after the call came, serves both."""
+        workspace = self._workspace(workspace_id)
+        root = workspace.root
         watcher = await self._watcher(root)
 
-        def look() -> FunctionInfo:
+        def look() -> Found:
+            return Found(info(), workspace.generations.newest())
+
+        def info() -> FunctionInfo:
+            with contextlib.suppress(UsageError):  # it may be mended since
+                found = targets.choose(target, watcher.functions().functions, root)
+                if watcher.is_current(root / found.file):
+                    return found
             watcher.refresh_changed()
             functions = watcher.functions().functions
             try:
@@ -133,8 +152,8 @@ class Hosts:
 
         return await asyncio.to_thread(look)
 
-    async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None = None) -> Assignment:
-        """Give a run to a worker that has the newest saved source, or the last good one.
+    async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None = None, found: Found | None = None) -> Assignment:
+        """Give a run to a worker that has the newest saved source, or the last good one. ``found`` is what `look` said for this call.
 
         Raises RefusedError (UNTRUSTED, INTERPRETER, …). Code that cannot be loaded is an error of the run, in ``done``.
         """
@@ -147,7 +166,7 @@ class Hosts:
         output = Output(read_end, lambda text: self._on_output(run.run_id, text))
         try:
             async with asyncio.timeout(deadline_s):
-                served = await workspace.generations.serve(run.file, lambda worker: worker.attach(os.dup(write_end)))
+                served = await workspace.generations.serve(run.file, lambda worker: worker.attach(os.dup(write_end)), newest=found and found.newest)
         except TimeoutError:
             output.finish()
             raise RefusedError(ErrorCode.USAGE, f"{run.file} was not imported within the {deadline_s:g} s of the run") from None

@@ -52,7 +52,7 @@ class Sources:
 
     def current(self) -> bool:
         """Whether the files on disk are those that were loaded, or mean the same."""
-        return all(_is_current(path, loaded) for path, loaded in self.files.items())
+        return all(_is_current(path, loaded) for path, loaded in list(self.files.items()))  # others may add some meanwhile
 
 
 def _read(path: str) -> tuple[bytes | None, Stamp | None]:

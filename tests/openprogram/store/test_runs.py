@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def begin(store: SqliteStore, run_id: str = "r1", *, digest: bytes = b"d") -> tuple[RunRow, Call | None]:
     run = new_run(run_id, digest=digest, function="f.py:f", workspace="w", session="s", node=f"n-{run_id}", started=1.0)
     entry = Call(id=run.node, session="", role="code", name="f", frame="", input={"x": 1})
-    return RunTable(store).begin(run, entry, Frame(id=f"frame-{run_id}", session="", owner=run.node), title="f")
+    return store.write(RunTable(store).begin(run, entry, Frame(id=f"frame-{run_id}", session="", owner=run.node), title="f"))
 
 
 def test_a_run_and_its_entry_node_are_written_together(store: SqliteStore) -> None:
@@ -52,15 +52,14 @@ def test_the_first_end_wins_for_run_and_node(store: SqliteStore) -> None:
     """The end of a run closes its entry node in the same commit; a second end changes neither."""
     run, _ = begin(store)
     table = RunTable(store)
-    table.update("r1", "running", {"pid": 5})
-    table.end("r1", "completed", {"pid": 5}, Close(id=run.node, status="completed", output=42, ended_at=2.0, enters=True))
-    ended = table.end("r1", "error", {}, Close(id=run.node, status="error", ended_at=3.0))
+    store.write(table.end("r1", "completed", {"pid": 5}, Close(id=run.node, status="completed", output=42, ended_at=2.0, enters=True)))
+    store.write(table.end("r1", "error", {}, Close(id=run.node, status="error", ended_at=3.0)))
+    ended = table.find("r1")
     assert ended is not None
     assert (ended.state, ended.ended, ended.facts) == ("completed", 2.0, {"pid": 5})
     node = store.node(run.node)
     assert node is not None
     assert (node.status, node.output) == ("completed", 42)
-    table.update("r1", "running", {})
     assert [row.state for row in table.newest(limit=5)] == ["completed"]
 
 
@@ -70,7 +69,7 @@ def test_what_a_failed_run_left_open_is_interrupted(store: SqliteStore) -> None:
     other, _ = begin(store, "r2")
     for node, caller in (("inner", run.node), ("innermost", "inner"), ("elsewhere", other.node)):
         store.append(Call(id=node, session="s", role="code", name=node, frame="frame-r1", caller=caller))
-    RunTable(store).end("r1", "error", {}, Close(id=run.node, status="error", ended_at=3.0))
+    store.write(RunTable(store).end("r1", "error", {}, Close(id=run.node, status="error", ended_at=3.0)))
     assert {node.id: node.status for node in store.page("s")} == {
         run.node: "error",
         other.node: "running",
@@ -88,7 +87,7 @@ def test_runs_of_a_dead_owner_are_interrupted(store: SqliteStore) -> None:
     table = RunTable(store)
     assert [row.state for row in table.newest(limit=5)] == ["interrupted"]
     assert table.newest(limit=5, active=True) == []
-    assert (table.mark_interrupted(), table.mark_interrupted()) == (1, 0)
+    assert [store.write(table.mark_interrupted()) for _ in range(2)] == [1, 0]
 
 
 def test_a_store_of_the_first_version_gains_runs(tmp_path: Path) -> None:
