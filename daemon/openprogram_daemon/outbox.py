@@ -116,6 +116,12 @@ class Outbox:
         """Wait until few enough replies wait."""
         await self._room.wait()
 
+    def drop(self) -> None:
+        """Forget what waits: nobody takes it."""
+        self._items.clear()
+        self.replies = self.events = 0
+        self._room.set()
+
     def finish(self) -> None:
         """Send what waits, then end `run`."""
         self._closing = True

@@ -22,7 +22,7 @@ from openprogram.errors import OpenProgramError
 from openprogram_daemon.core import Core
 from openprogram_daemon.errors import RefusedError, to_wire
 from openprogram_daemon.lsp import LanguageSide, introduced
-from openprogram_daemon.outbox import Gap, Outbox, Text
+from openprogram_daemon.outbox import Gap, Outbox, StuckError, Text
 from openprogram_daemon.peer import Peer, notification, params_of
 
 logger = logging.getLogger("openprogram.daemon")
@@ -112,13 +112,20 @@ class Session(Peer):
             if reading.done() and not sending.done():
                 self._out.finish()
                 await asyncio.wait({sending}, timeout=_LAST_S)
+            elif _is_gone(sending.exception()):
+                # The client is gone and takes no reply; what it had sent by then is read to its end.
+                self._ended = True
+                self._out.drop()
+                await asyncio.wait({reading}, timeout=self.core.limits.stuck_s)
         finally:
-            self.core.sessions.discard(self)
             self._ended = True
             for task in (sending, reading):
                 _note(task, self.number)
                 task.cancel()
-            await self._leave()
+            try:
+                await self._leave()
+            finally:
+                self.core.sessions.discard(self)
 
     async def _leave(self) -> None:
         self.core.events.leave(self)
@@ -288,6 +295,10 @@ def _invalid(body: bytes, error: msgspec.ValidationError) -> WireError:
     if body.lstrip().startswith(b"["):
         return WireError(code=ErrorCode.INVALID_REQUEST, message="batches are not supported; send each message by itself")
     return WireError(code=ErrorCode.INVALID_REQUEST, message=f"this is no message of JSON-RPC: {error}")
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, StuckError)
 
 
 def _note(task: asyncio.Future[None], number: int) -> None:
