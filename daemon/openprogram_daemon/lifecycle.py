@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import math
 import os
 import signal
 import threading
@@ -42,9 +43,12 @@ def idle_seconds() -> float:
     """How long a daemon without work stays; 0 for ever. Raises DaemonError for a setting that is no number."""
     text = os.environ.get("OPENPROGRAM_IDLE_S") or str(IDLE_S)
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        raise DaemonError(f"OPENPROGRAM_IDLE_S={text!r} is no number of seconds") from None
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise DaemonError(f"OPENPROGRAM_IDLE_S={text!r} is no number of seconds; write one, or 0 for a daemon that never ends by itself")
+    return seconds
 
 
 def serve() -> None:

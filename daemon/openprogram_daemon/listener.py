@@ -59,12 +59,14 @@ class Listener:
         task.add_done_callback(self._serving.discard)
 
     async def _serve(self, session: Session) -> None:
+        self._core.sessions.add(session)
         self._on_change()
         try:
             await session.run()
         except Exception:
             logger.exception("session %d failed", session.number)
         finally:
+            self._core.sessions.discard(session)
             self._on_change()
 
     async def close(self, *, timeout_s: float) -> None:

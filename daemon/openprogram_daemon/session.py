@@ -104,7 +104,6 @@ class Session(Peer):
 
     async def run(self) -> None:
         """Serve the connection until either side ends it."""
-        self.core.sessions.add(self)
         sending = asyncio.ensure_future(self._out.run())
         reading = asyncio.ensure_future(self._read())
         try:
@@ -122,10 +121,7 @@ class Session(Peer):
             for task in (sending, reading):
                 _note(task, self.number)
                 task.cancel()
-            try:
-                await self._leave()
-            finally:
-                self.core.sessions.discard(self)
+            await self._leave()
 
     async def _leave(self) -> None:
         self.core.events.leave(self)
