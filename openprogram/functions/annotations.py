@@ -44,10 +44,19 @@ def schema_or_reason(annotation: Any) -> tuple[Schema, str]:
     from pydantic_core import PydanticOmit
 
     try:
-        return cast("Schema", adapter_for(annotation).json_schema(schema_generator=_generator())), ""
+        try:
+            return _json_schema(annotation), ""
+        except TypeError:  # an unhashable annotation
+            return _json_schema.__wrapped__(annotation), ""
     except (PydanticUserError, PydanticOmit, TypeError, NameError, AttributeError) as error:
         text = str(error)
         return {}, text.splitlines()[0] if text else type(error).__name__
+
+
+@functools.lru_cache(maxsize=512)
+def _json_schema(annotation: Any) -> Schema:
+    """The schema, which is shared: nobody changes it in place. What raises is not kept, since a class may be completed later."""
+    return cast("Schema", adapter_for(annotation).json_schema(schema_generator=_generator()))
 
 
 @functools.cache
