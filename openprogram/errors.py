@@ -80,6 +80,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     RATE_LIMIT = "rate_limit"
+    QUOTA = "quota"
     OVERLOADED = "overloaded"
     SERVER = "server"
     AUTH = "auth"

@@ -230,6 +230,7 @@ _STATUS_OF_TYPE = {
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _HINTS = {
     Reason.AUTH: "check the API key and what it may use",
+    Reason.QUOTA: "waiting does not help: look at the plan and the billing of that account",
     Reason.CONTEXT_LENGTH: "show the model less (render_range=…, a shorter prompt) or choose a model with a larger window",
 }
 
@@ -258,7 +259,7 @@ def classify(status: int, text: str) -> tuple[Reason, bool]:
     if status == 413 or ((status in (400, 422) or status >= 500) and _TOO_LONG.search(text)):
         return Reason.CONTEXT_LENGTH, False
     if status == 402 or (status == 429 and _QUOTA.search(text)):
-        return getattr(Reason, "QUOTA", Reason.RATE_LIMIT), False
+        return Reason.QUOTA, False
     if status in (400, 403) and _FILTER.search(text):
         return Reason.CONTENT_FILTER, False
     if status == 429:

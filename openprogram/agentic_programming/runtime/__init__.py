@@ -49,7 +49,7 @@ class Runtime:
         self.system: str | None = None
         self.session_id = f"op-{new_id('x')[2:]}"
         self.on_stream: Callable[[dict[str, Any]], object] | None = None
-        self.last_usage: dict[str, int] | None = None
+        self.last_usage: dict[str, Any] | None = None
         self.model_settings = _settings(model_settings)
         self._closed = False
         self._provider = provider or self._configured(call)
