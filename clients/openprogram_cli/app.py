@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from openprogram.errors import ConfigurationError, OpenProgramError, UsageError
 from openprogram_cli import commands, exits, output, streams
 
 
@@ -96,17 +95,25 @@ def _dispatch(arguments: list[str]) -> int:
     command = build(chosen)
     try:
         result = command.main(args=arguments or ["--help"], prog_name="openprogram", standalone_mode=False)
-    except ConfigurationError as error:
-        raise exits.Stop(exits.UNAVAILABLE, str(error)) from error
-    except UsageError as error:
-        raise exits.Stop(exits.USAGE, str(error)) from error
-    except OpenProgramError as error:
-        raise exits.Stop(exits.FAILED, str(error)) from error
+    except exits.Stop:
+        raise
     except Exception as error:
-        raise _as_usage(error, arguments) from error
+        raise _as_stop(error) or _as_usage(error, arguments) from error
     if not arguments:
         return exits.USAGE
     return result if isinstance(result, int) else exits.OK
+
+
+def _as_stop(error: Exception) -> exits.Stop | None:
+    """The library's own errors; it is loaded if one of them was raised, and costs time to load."""
+    if "openprogram.errors" not in sys.modules:
+        return None
+    from openprogram.errors import ConfigurationError, OpenProgramError, UsageError
+
+    if not isinstance(error, OpenProgramError):
+        return None
+    code = exits.UNAVAILABLE if isinstance(error, ConfigurationError) else exits.USAGE if isinstance(error, UsageError) else exits.FAILED
+    return exits.Stop(code, str(error))
 
 
 def _as_usage(error: Exception, arguments: list[str]) -> Exception:

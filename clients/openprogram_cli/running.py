@@ -11,39 +11,21 @@ import contextlib
 import inspect
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from openprogram.errors import ConfigurationError, StoreError
 from openprogram.tracebacks import users_traceback
 from openprogram_cli import output, streams
 from openprogram_cli.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE, Stop, usage
+from openprogram_cli.outcome import Failure, Outcome, ended_after
 from openprogram_cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.session import Session
 
 GRACE_S = 2.0
-
-
-class Failure(NamedTuple):
-    """Why there is no result: exit code, lines for stderr, and the error as data for ``--json``. ``ended``: by the deadline, Ctrl-C or for want of a reader."""
-
-    code: int
-    message: str
-    error: dict[str, str]
-    ended: bool = False
-
-
-class Outcome(NamedTuple):
-    """What a call came to. ``session`` and ``node`` are None when nothing was recorded."""
-
-    result: Any
-    session: str | None
-    node: str | None
-    failure: Failure | None = None
 
 
 class Deadline:
@@ -86,7 +68,7 @@ class Deadline:
 
     def message(self) -> str:
         """What the user is told."""
-        return f"the run was ended after {self.seconds:g} s (--timeout)"
+        return ended_after(self.seconds or 0.0)
 
 
 def _interrupt_main_thread() -> None:
@@ -163,7 +145,8 @@ def _failure(error: BaseException, deadline: Deadline) -> Failure:
     if isinstance(error, BrokenPipeError) and streams.is_broken():
         return Failure(FAILED, "", details)
     if isinstance(error, SystemExit):
-        return Failure(0 if error.code in (None, 0) else FAILED, _exit_message(error), details)
+        details["message"] = f"the function called sys.exit({error.code!r})"
+        return Failure(FAILED, f"{details['message']}, so it did not return", details)
     return Failure(FAILED, users_traceback(error).rstrip(), details)
 
 
@@ -172,12 +155,6 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # the user's own __str__
         return "<the error cannot be printed>"
-
-
-def _exit_message(error: SystemExit) -> str:
-    if error.code in (None, 0):
-        return ""
-    return f"the function called sys.exit({error.code!r})" if isinstance(error.code, int) else str(error.code)
 
 
 def _last_seq(session: Session | None) -> int:
@@ -198,55 +175,3 @@ def _node_since(session: Session | None, before: int, role: str, name: str | Non
     except StoreError as error:
         output.complain(f"the run's node cannot be read: {error}")
     return None
-
-
-def report(outcome: Outcome, *, as_json: bool, show: Callable[[Any], None] = output.write_result) -> int:
-    """Print an outcome and return the exit code."""
-    if outcome.failure is not None and outcome.failure.message:
-        _tell(outcome.failure)
-    if as_json:
-        document: dict[str, Any] = {"result": outcome.result, "session": outcome.session, "node": outcome.node}
-        if outcome.failure is not None:
-            document["error"] = outcome.failure.error
-        output.write_json(document)
-    elif outcome.failure is None:
-        show(outcome.result)
-    if outcome.failure is not None and outcome.failure.ended:
-        _leave_threads_behind(outcome.failure.code)
-    return 0 if outcome.failure is None else outcome.failure.code
-
-
-def _leave_threads_behind(code: int) -> None:
-    """End the process when threads of an ended run still work: Python would wait for them for as long as they like."""
-    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def _tell(failure: Failure) -> None:
-    if failure.message.startswith(("Traceback", "  + ")) or "\n" in failure.message:
-        print(failure.message, file=sys.stderr, flush=True)  # noqa: T201 - the user's traceback, as Python prints it
-    else:
-        output.complain(failure.message)
-
-
-@contextlib.contextmanager
-def stdout_for(as_json: bool) -> Generator[None]:
-    """Keep stdout for the one JSON document."""
-    with streams.stdout_to_stderr() if as_json else contextlib.nullcontext():
-        yield
-
-
-def seconds_of(text: str | None) -> float | None:
-    """``--timeout`` as seconds; None when it was not given."""
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise usage(f"--timeout {text} is no number of seconds above 0")
-    return seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from openprogram_protocol import paths
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
     from openprogram.store.base import Store
 
 PAGE = 500
+
+
+@contextlib.contextmanager
+def opened(*, local: bool) -> Generator[Store | None]:
+    """The daemon's store, or with ``local`` the file itself; None when nothing was ever recorded there. Raises Stop, StoreError."""
+    if local:
+        yield open_existing()
+        return
+    from openprogram.remote import RemoteStore
+    from openprogram_cli.shared import connected
+
+    with connected() as client:
+        yield RemoteStore(client.connection)
 
 
 def open_existing() -> Store | None:

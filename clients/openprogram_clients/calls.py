@@ -39,8 +39,8 @@ def run(
     model: str | None = None,
     workdir: str | None = None,
     deadline_s: float | None = None,
-) -> list[Call[Any]]:
-    """Start a run and wait for it: both are sent together, so that a run costs one round trip. Raises ValueError for NaN and infinities, which JSON lacks."""
+) -> list[tuple[str, Any]]:
+    """Start a run and wait for it: two requests that are sent together, so that a run costs one round trip. Raises ValueError for NaN and infinities, which JSON lacks."""
     _check_finite(args or {}, "args")
     params = runs.RunParams(
         run_id=run_id,
@@ -52,7 +52,12 @@ def run(
         workdir=workdir,
         deadline_s=deadline_s,
     )
-    return [Call("openprogram/run", params, _whole), result(run_id, None)]
+    return [("openprogram/run", params), ("openprogram/result", runs.ResultParams(run_id=run_id))]
+
+
+def arguments(workspace: str, function: str, words: list[runs.Word], command: str, timeout_s: float | None) -> Call[runs.ArgumentsResult]:
+    params = runs.ArgumentsParams(workspace=workspace, function=function, words=words, command=command, timeout_s=timeout_s)
+    return Call("openprogram/arguments", params, _whole)
 
 
 def _check_finite(value: Any, path: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from openprogram_protocol.admin import FunctionsEvent, FunctionsResult
 from openprogram_protocol.functions import FunctionInfo
+from openprogram_protocol.runs import ArgumentsParams, ArgumentsResult
 from openprogram_protocol.worker import WorkerDone, WorkerRunParams
 
 from openprogram_daemon.peer import Worker
@@ -50,6 +51,10 @@ class Hosts(Protocol):
 
     async def look(self, workspace_id: str, target: str) -> Found:
         """`find`, with what `start` needs to know of that moment."""
+        ...
+
+    async def arguments(self, workspace_id: str, params: ArgumentsParams) -> ArgumentsResult:
+        """Words as the arguments of a run."""
         ...
 
     async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None, found: Any = None) -> Assignment: ...

@@ -36,6 +36,7 @@ HANDLERS: dict[str, Any] = {
     "openprogram/workspace/trust": workspace.trust,
     "openprogram/subscribe": admin.subscribe,
     "openprogram/unsubscribe": admin.unsubscribe,
+    "openprogram/arguments": workspace.arguments,
     "openprogram/run": runs.run,
     "openprogram/result": runs.result,
     "openprogram/cancel": runs.cancel,

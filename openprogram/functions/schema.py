@@ -228,9 +228,14 @@ def parameters_schema(function: Callable[..., Any]) -> Schema:
     return object_schema(parameters_of(function), further_of(function))
 
 
-def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's arguments as keyword arguments of the annotated types; unknown ones are dropped. Raises ArgumentError naming the parameter."""
+def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], *, hidden: bool = False) -> dict[str, Any]:
+    """A model's arguments as keyword arguments of the annotated types; unknown ones are dropped. Raises ArgumentError naming the parameter.
+
+    ``hidden``: a program or a person gave them, who may fill what models are not offered.
+    """
     parameters, further = parameters_of(function), further_of(function)
+    if hidden:
+        parameters = tuple(msgspec.structs.replace(item, source="llm") if item.source == "context" else item for item in parameters)
     name = getattr(function, "tool_name", None) or getattr(function, "__name__", "function")
     try:
         return fitted_values(dict(arguments), object_schema(parameters, further), parameters, further)[1]

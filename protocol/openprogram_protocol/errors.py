@@ -21,6 +21,7 @@ class ErrorCode(IntEnum):
     USAGE = -32010
     UNKNOWN_TARGET = -32011
     ARGUMENT = -32012
+    LOAD = -32013
     CONFIGURATION = -32020
     NO_MODEL = -32021
     LLM = -32030

@@ -74,6 +74,34 @@ class RunParams(Wire, frozen=True, kw_only=True):
     deadline_s: float | None = None
 
 
+class Word(Wire, frozen=True, kw_only=True):
+    """An argument as a person writes it: ``name=text``. ``from_file``: the text was read from a file, which may end with a newline."""
+
+    name: str
+    text: str
+    from_file: bool = False
+
+
+class ArgumentsParams(Wire, frozen=True, kw_only=True):
+    """Read words by the types that ``function`` declares, which is imported for that. ``command``: how the call is written, for an error that shows it.
+
+    ``timeout_s``: how long the import may take.
+    """
+
+    workspace: str
+    function: str
+    words: list[Word] = []
+    command: str = ""
+    timeout_s: float | None = None
+
+
+class ArgumentsResult(Wire, frozen=True, kw_only=True):
+    """``args`` as `RunParams` takes them; ``output``: what was printed by the import."""
+
+    args: dict[str, Any] = {}
+    output: str = ""
+
+
 class RunStarted(Wire, frozen=True, kw_only=True):
     """The run is recorded. ``repeated``: it existed already."""
 

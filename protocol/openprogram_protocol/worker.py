@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openprogram_protocol.runs import Wire
+from openprogram_protocol.functions import FunctionInfo
+from openprogram_protocol.runs import Wire, Word
 
 
 class LoadParams(Wire, frozen=True, kw_only=True):
@@ -35,6 +36,23 @@ class WorkerRunParams(Wire, frozen=True, kw_only=True):
     frame: str = ""
     model: str = ""
     workdir: str | None = None
+
+
+class WorkerArguments(Wire, frozen=True, kw_only=True):
+    """D→W: read words by the types that a loaded function declares. Output goes to the descriptor sent along."""
+
+    file: str
+    qualname: str
+    words: list[Word] = []
+    command: str = ""
+
+
+class WorkerArgumentsRead(Wire, frozen=True, kw_only=True):
+    """``args`` as JSON, and what ``function`` is, as far as its object tells; or ``error``: ``{type, kinds, message, trace}``."""
+
+    args: dict[str, Any] = {}
+    function: FunctionInfo | None = None
+    error: dict[str, Any] | None = None
 
 
 class WorkerCancel(Wire, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ export const ErrorCode = {
   USAGE: -32010,
   UNKNOWN_TARGET: -32011,
   ARGUMENT: -32012,
+  LOAD: -32013,
   CONFIGURATION: -32020,
   NO_MODEL: -32021,
   LLM: -32030,
@@ -105,6 +106,37 @@ export interface UnsubscribeParams {
 
 /** No fields. */
 export interface Nothing {
+}
+
+/** An argument as a person writes it: `name=text`. `from_file`: the text was read from a file, which may end with a newline. */
+export interface Word {
+  name: string;
+  text: string;
+  /** Default: `false`. */
+  fromFile?: boolean;
+}
+
+/**
+ * Read words by the types that `function` declares, which is imported for that. `command`: how the call is written, for an error that shows it.
+ *
+ * `timeout_s`: how long the import may take.
+ */
+export interface ArgumentsParams {
+  workspace: string;
+  function: string;
+  /** Default: `[]`. */
+  words?: Word[];
+  /** Default: `""`. */
+  command?: string;
+  timeoutS?: number | null;
+}
+
+/** `args` as `RunParams` takes them; `output`: what was printed by the import. */
+export interface ArgumentsResult {
+  /** Default: `{}`. */
+  args?: Record<string, unknown>;
+  /** Default: `""`. */
+  output?: string;
 }
 
 /**
@@ -574,6 +606,24 @@ export interface LoadResult {
   imported?: Record<string, string>;
 }
 
+/** D→W: read words by the types that a loaded function declares. Output goes to the descriptor sent along. */
+export interface WorkerArguments {
+  file: string;
+  qualname: string;
+  /** Default: `[]`. */
+  words?: Word[];
+  /** Default: `""`. */
+  command?: string;
+}
+
+/** `args` as JSON, and what `function` is, as far as its object tells; or `error`: `{type, kinds, message, trace}`. */
+export interface WorkerArgumentsRead {
+  /** Default: `{}`. */
+  args?: Record<string, unknown>;
+  function?: FunctionInfo | null;
+  error?: Record<string, unknown> | null;
+}
+
 /** D→W: call `file`'s `qualname`. The entry node exists already: `node` opens `frame` in `session`. Output goes to the descriptor sent along. */
 export interface WorkerRunParams {
   runId: string;
@@ -622,6 +672,7 @@ export interface Requests {
   "openprogram/workspace/trust": { params: TrustParams; result: WorkspaceResult };
   "openprogram/subscribe": { params: SubscribeParams; result: SubscribeResult };
   "openprogram/unsubscribe": { params: UnsubscribeParams; result: Nothing };
+  "openprogram/arguments": { params: ArgumentsParams; result: ArgumentsResult };
   "openprogram/run": { params: RunParams; result: RunStarted };
   "openprogram/result": { params: ResultParams; result: RunInfo };
   "openprogram/cancel": { params: CancelParams; result: CancelResult };
@@ -641,6 +692,7 @@ export interface Requests {
   "openprogram/status": { params: Nothing; result: StatusResult };
   "openprogram/stop": { params: StopParams; result: Nothing };
   "openprogram/worker/load": { params: LoadParams; result: LoadResult };
+  "openprogram/worker/arguments": { params: WorkerArguments; result: WorkerArgumentsRead };
 }
 
 /** Each notification: its params. */

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from openprogram_cli import output, stored, tree
 from openprogram_cli.exits import usage
+from openprogram_cli.shared import Local
 
 if TYPE_CHECKING:
     from openprogram.context.call import Call, SessionInfo
@@ -44,18 +45,19 @@ def dag(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     node: Annotated[str | None, typer.Option(metavar="[ID]", help="Show this node whole.")] = None,
     prompt: Annotated[str | None, typer.Option(metavar="[ID]", help="Show the exact prompt of this model call.")] = None,
+    local: Local = False,
 ) -> int:
     if node is not None and prompt is not None:
         raise usage("--node and --prompt exclude each other")
-    store = stored.open_existing()
-    info = stored.find_session(store, session)
-    assert store is not None
-    if node is not None:
-        _show_node(_find(store, info, node, None, anywhere=session is None), as_json)
-    elif prompt is not None:
-        _show_prompt(store, _find(store, info, prompt, "llm", anywhere=session is None), as_json)
-    else:
-        _show_tree(info, stored.nodes_of(store, info.id), as_json)
+    with stored.opened(local=local) as store:
+        info = stored.find_session(store, session)
+        assert store is not None
+        if node is not None:
+            _show_node(_find(store, info, node, None, anywhere=session is None), as_json)
+        elif prompt is not None:
+            _show_prompt(store, _find(store, info, prompt, "llm", anywhere=session is None), as_json)
+        else:
+            _show_tree(info, stored.nodes_of(store, info.id), as_json)
     return 0
 
 

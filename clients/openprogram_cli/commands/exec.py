@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from openprogram_cli import output
+from openprogram_cli import outcome, output
 from openprogram_cli.exits import usage
+from openprogram_cli.shared import Local, connected
 from openprogram_cli.streams import as_utf8, discard_stdout
+
+if TYPE_CHECKING:
+    from openprogram.agentic_programming.session import Session
+    from openprogram.remote import RemoteProvider as Provider
+    from openprogram_cli.outcome import Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -26,21 +32,57 @@ def exec_(
     session: Annotated[str | None, typer.Option(help="Record in this session; one that exists goes on.")] = None,
     system: Annotated[str | None, typer.Option(help="The system text.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help="Give up after this many seconds.")] = None,
+    local: Local = False,
 ) -> int:
+    seconds = outcome.seconds_of(timeout)
+    turn = _Turn(_prompt(prompt), system, model)
+    with outcome.stdout_for(as_json):
+        shown, found = _here(turn, session, seconds, as_json) if local else _there(turn, session, seconds, as_json)
+    shown.end_line()
+    return outcome.report(found, as_json=as_json, show=shown.finish)
+
+
+class _Turn(NamedTuple):
+    """What is said, and to whom."""
+
+    text: str
+    system: str | None
+    model: str | None
+
+    @property
+    def title(self) -> str:
+        """What the session is called."""
+        return output.one_line(self.text, 60)
+
+
+def _here(turn: _Turn, session: str | None, seconds: float | None, as_json: bool) -> tuple[Streamed, Outcome]:
+    from openprogram_cli import running
+
+    if turn.model is not None:
+        os.environ["OPENPROGRAM_MODEL"] = turn.model
+    return _take(turn, running.open_session(session, turn.title), seconds, as_json, None)
+
+
+def _there(turn: _Turn, session: str | None, seconds: float | None, as_json: bool) -> tuple[Streamed, Outcome]:
+    from openprogram.agentic_programming.session import Session
+    from openprogram.providers.registry import chosen_model
+    from openprogram.remote import RemoteProvider, RemoteStore
+
+    model = chosen_model(model=turn.model)  # here, since the workspace of a prompt is not trusted by it
+    with connected() as client:
+        provider = RemoteProvider(client.connection, model=model, workspace=client.workspace)
+        recorded = Session(session, title=turn.title, store=RemoteStore(client.connection))
+        return _take(turn, recorded, seconds, as_json, provider)
+
+
+def _take(turn: _Turn, recorded: Session | None, seconds: float | None, as_json: bool, provider: Provider | None) -> tuple[Streamed, Outcome]:
     from openprogram_cli import running
     from openprogram_cli.progress import Progress
 
-    seconds = running.seconds_of(timeout)
-    text = _prompt(prompt)
-    if model is not None:
-        os.environ["OPENPROGRAM_MODEL"] = model
-    recorded = running.open_session(session, output.one_line(text, 60))
-    with running.stdout_for(as_json):
-        line, deadline = Progress("waiting for the model"), running.Deadline(seconds)
-        shown = Streamed(begin=line.quiet, unread=deadline.interrupt)
-        outcome = running.execute(lambda: _turn(text, system, None if as_json else shown), session=recorded, deadline=deadline, what=line, role="llm")
-    shown.end_line()
-    return running.report(outcome, as_json=as_json, show=shown.finish)
+    line, deadline = Progress("waiting for the model"), running.Deadline(seconds)
+    shown = Streamed(begin=line.quiet, unread=deadline.interrupt)
+    found = running.execute(lambda: _answer(turn, provider, None if as_json else shown), session=recorded, deadline=deadline, what=line, role="llm")
+    return shown, found
 
 
 def _prompt(prompt: str) -> str:
@@ -99,12 +141,12 @@ class Streamed:
             output.write_result(result)
 
 
-def _turn(text: str, system: str | None, shown: Streamed | None) -> Any:
-    from openprogram import create_runtime
+def _answer(turn: _Turn, provider: Provider | None, shown: Streamed | None) -> Any:
+    from openprogram import Runtime, create_runtime
 
-    with create_runtime() as runtime:
-        if system is not None:
-            runtime.system = system
+    with create_runtime() if provider is None else Runtime(provider=provider, model=provider.model) as runtime:
+        if turn.system is not None:
+            runtime.system = turn.system
         if shown is not None:
             runtime.on_stream = shown.event
-        return runtime.exec(text)
+        return runtime.exec(turn.text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openprogram_cli import output, stored
+from openprogram_cli.shared import Local
 
 if TYPE_CHECKING:
     from openprogram.context.call import SessionInfo
@@ -20,9 +21,10 @@ def register(app: typer.Typer) -> None:
 def sessions(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    local: Local = False,
 ) -> int:
-    store = stored.open_existing()
-    found = store.sessions(limit=limit) if store else []
+    with stored.opened(local=local) as store:
+        found = store.sessions(limit=limit) if store else []
     if as_json:
         output.write_json({"sessions": [output.plain(info) for info in found]})
     elif found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openprogram_protocol import admin
-from openprogram_protocol.runs import TrustParams, WorkspaceParams, WorkspaceResult
+from openprogram_protocol.runs import ArgumentsParams, ArgumentsResult, TrustParams, WorkspaceParams, WorkspaceResult
 
 from openprogram_daemon.core import Core
 from openprogram_daemon.hosting import Hosts
@@ -39,6 +39,11 @@ def hosts(core: Core) -> Hosts:
 async def functions(core: Core, peer: Peer, params: admin.FunctionsParams) -> admin.FunctionsResult:
     """``openprogram/functions``."""
     return await hosts(core).functions(core.workspaces.get(params.workspace).id)
+
+
+async def arguments(core: Core, peer: Peer, params: ArgumentsParams) -> ArgumentsResult:
+    """``openprogram/arguments``."""
+    return await hosts(core).arguments(core.workspaces.get(params.workspace).id, params)
 
 
 async def function(core: Core, peer: Peer, params: admin.FunctionParams) -> admin.FunctionResult:

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncGenerator
-from types import ModuleType
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from openprogram.agentic_programming.function import AgenticFunction
+from openprogram_protocol.functions import FunctionInfo
+from openprogram_protocol.runs import Word
+
 from openprogram.context.scope import is_cancellation
-from openprogram.errors import OpenProgramError, UnknownTargetError
+from openprogram.errors import OpenProgramError
 from openprogram.functions.schema import convert_arguments
 from openprogram.providers.base import ModelEvent, ModelRequest, Profile
 from openprogram.tracebacks import users_traceback
 from openprogram_daemon.hosts.interrupts import Interrupts
 
 
-def function_in(module: ModuleType, qualname: str, shown: str) -> Any:
-    """The agentic function of that name. Raises UnknownTargetError."""
-    value: Any = module
-    for part in qualname.split("."):
-        value = getattr(value, part, None)
-    if value is None:
-        value = next((item for item in vars(module).values() if _is_agentic(item) and item.tool_name == qualname), None)
-    if not _is_agentic(getattr(value, "__func__", value)):
-        raise UnknownTargetError(f"there is no agentic function {qualname!r} in {shown}")
-    return value
+def info_of(function: Any, file: str, qualname: str) -> FunctionInfo:
+    """A function that only the import of its file shows, as discovery would describe it; where it stands in the file is not known."""
+    inner = getattr(function, "__func__", function)
+    doc = inspect.getdoc(inner) or ""
+    summary, options = doc.partition("\n")[0], {"expose": inner.expose}
+    return FunctionInfo(
+        name=inner.tool_name, qualname=qualname, file=file, start_line=1, line=1, end_line=1, summary=summary, doc=doc, options=options, dynamic=["**"]
+    )
 
 
-def _is_agentic(value: Any) -> bool:
-    return isinstance(value, AgenticFunction)
+def arguments(function: Any, words: Sequence[Word], command: str) -> dict[str, Any]:
+    """Words as the arguments that `call` takes. Raises ArgumentError."""
+    from openprogram.functions.words import read_words
+
+    return {name: argument.as_json for name, argument in read_words(function, words, command=command).items()}
 
 
 def call(function: Any, arguments: dict[str, Any], interrupts: Interrupts) -> Any:
@@ -38,7 +40,7 @@ def call(function: Any, arguments: dict[str, Any], interrupts: Interrupts) -> An
 
     Raises ArgumentError for arguments that do not fit, and whatever the function raises.
     """
-    keywords = convert_arguments(function, arguments)
+    keywords = convert_arguments(function, arguments, hidden=True)
     positional: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY or parameter.name not in keywords:

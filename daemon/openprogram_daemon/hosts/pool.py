@@ -14,15 +14,17 @@ import msgspec
 from openprogram_protocol.admin import FunctionsEvent, FunctionsResult, LoadError
 from openprogram_protocol.errors import ErrorCode
 from openprogram_protocol.functions import FunctionInfo
-from openprogram_protocol.worker import WorkerDone, WorkerRunParams
+from openprogram_protocol.runs import ArgumentsParams, ArgumentsResult
+from openprogram_protocol.worker import WorkerArguments, WorkerDone, WorkerRunParams
 
 from openprogram.errors import UnknownTargetError, UsageError
 from openprogram_daemon.discovery.watcher import FileState, Watcher
 from openprogram_daemon.discovery.workspace import Workspace as Folder
 from openprogram_daemon.errors import RefusedError
 from openprogram_daemon.hosts import targets
+from openprogram_daemon.hosts.arguments import not_loaded, read_by
 from openprogram_daemon.hosts.generations import IDLE_S, Generation, Generations, Served
-from openprogram_daemon.hosts.output import Output
+from openprogram_daemon.hosts.output import HEAD, TAIL, Kept, Output
 from openprogram_daemon.hosts.process import Dispatch, Worker, Zygote, default_python
 
 Outcome = Literal["cancelled", "killed", "ended"]
@@ -56,11 +58,12 @@ class Found(NamedTuple):
 
 
 class _Workspace(msgspec.Struct):
-    """An open workspace."""
+    """An open workspace. ``unseen`` holds the functions that only the import of their file showed, by target."""
 
     root: Path
     trusted: bool
     generations: Generations
+    unseen: dict[str, FunctionInfo] = {}
 
 
 class Hosts:
@@ -148,7 +151,12 @@ class Hosts:
             functions = watcher.functions().functions
             if path is not None and path.is_file() and not any(root / info.file == path for info in functions):
                 functions = Folder(root).read(path).functions
-            return targets.choose(target, functions, root)
+            try:
+                return targets.choose(target, functions, root)
+            except UnknownTargetError as error:
+                if target in workspace.unseen:
+                    return workspace.unseen[target]
+                raise targets.broken(target, root, watcher.functions().errors) or error from None
 
         return await asyncio.to_thread(look)
 
@@ -157,25 +165,63 @@ class Hosts:
 
         Raises RefusedError (UNTRUSTED, INTERPRETER, …). Code that cannot be loaded is an error of the run, in ``done``.
         """
-        workspace = self._workspace(workspace_id)
-        if not workspace.trusted:
-            raise RefusedError(ErrorCode.UNTRUSTED, f"the workspace {workspace.root} is not trusted, so nothing in it is run; trust it first")
+        workspace = self._trusted(workspace_id)
         run = msgspec.structs.replace(run, file=str(workspace.root / run.file))
         began = time.monotonic()
         read_end, write_end = os.pipe()
         output = Output(read_end, lambda text: self._on_output(run.run_id, text))
         try:
-            async with asyncio.timeout(deadline_s):
-                served = await workspace.generations.serve(run.file, lambda worker: worker.attach(os.dup(write_end)), newest=found and found.newest)
-        except TimeoutError:
-            output.finish()
-            raise RefusedError(ErrorCode.USAGE, f"{run.file} was not imported within the {deadline_s:g} s of the run") from None
+            served = await self._serve(workspace, run.file, write_end, deadline_s, found)
         except BaseException:
             output.finish()
             raise
+        return self._assign(run, served, output, workspace, None if deadline_s is None else (deadline_s, began + deadline_s))
+
+    async def arguments(self, workspace_id: str, params: ArgumentsParams) -> ArgumentsResult:
+        """Read words by the types that a function declares, in the worker that a run of it would get.
+
+        Raises RefusedError (LOAD for code that cannot be imported, …), ArgumentError, UnknownTargetError, UsageError.
+        """
+        workspace = self._trusted(workspace_id)
+        try:
+            found = await self.look(workspace_id, params.function)
+        except UnknownTargetError:
+            if (guess := await asyncio.to_thread(targets.unseen, params.function, workspace.root)) is None:
+                raise
+            found = Found(guess, None)
+        wanted = WorkerArguments(file=str(workspace.root / found.info.file), qualname=found.info.qualname, words=params.words, command=params.command)
+        read_end, write_end = os.pipe()
+        printed = Kept(HEAD, TAIL)
+        output = Output(read_end, printed.add)
+        try:
+            served = await self._serve(workspace, wanted.file, write_end, params.timeout_s, found)
+            if served.failure is not None:
+                raise not_loaded(served.failure, workspace.root)
+            generations, name, reuse = workspace.generations, f"arguments of {params.function}", False
+            generations.began(served, name)
+            try:
+                read = await read_by(served.worker, wanted, params.timeout_s)
+                reuse = True
+            except UsageError:
+                reuse = True
+                raise
+            finally:
+                generations.finished(served, name, reuse=reuse)
+        finally:
+            output.finish()
+        if read.function is not None and "**" in found.info.dynamic:
+            workspace.unseen[params.function] = read.function
+        return ArgumentsResult(args=read.args, output=printed.text())
+
+    async def _serve(self, workspace: _Workspace, file: str, write_end: int, limit_s: float | None, found: Found | None) -> Served:
+        """A worker for a file, whose output goes to ``write_end``; closes that here."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await workspace.generations.serve(file, lambda worker: worker.attach(os.dup(write_end)), newest=found and found.newest)
+        except TimeoutError:
+            raise RefusedError(ErrorCode.USAGE, f"{file} was not imported within the {limit_s:g} s of the run") from None
         finally:
             os.close(write_end)
-        return self._assign(run, served, output, workspace, None if deadline_s is None else (deadline_s, began + deadline_s))
 
     def _assign(self, run: WorkerRunParams, served: Served, output: Output, workspace: _Workspace, deadline: tuple[float, float] | None) -> Assignment:
         assignment = Assignment(run, served, output)
@@ -258,6 +304,12 @@ class Hosts:
         await asyncio.gather(*(worker.ended for worker in workers), *(assignment.done for assignment in list(self._active.values())))
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeper
+
+    def _trusted(self, workspace_id: str) -> _Workspace:
+        workspace = self._workspace(workspace_id)
+        if not workspace.trusted:
+            raise RefusedError(ErrorCode.UNTRUSTED, f"the workspace {workspace.root} is not trusted, so nothing in it is run; trust it first")
+        return workspace
 
     def _workspace(self, workspace_id: str) -> _Workspace:
         if workspace_id not in self._workspaces:

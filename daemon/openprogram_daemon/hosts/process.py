@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from openprogram_protocol.errors import ErrorCode
 from openprogram_protocol.rpc import PROTOCOL
-from openprogram_protocol.worker import LoadParams, LoadResult, WorkerCancel, WorkerDone, WorkerRunParams
+from openprogram_protocol.worker import LoadParams, LoadResult, WorkerArguments, WorkerArgumentsRead, WorkerCancel, WorkerDone, WorkerRunParams
 
 from openprogram_daemon.errors import RefusedError
 from openprogram_daemon.hosts.channel import Channel
@@ -78,6 +78,10 @@ class Worker:
         if result.error is None:
             self.loaded.update(params.modules)
         return result
+
+    async def arguments(self, params: WorkerArguments) -> WorkerArgumentsRead:
+        """Read words as arguments. Raises LostError when the worker dies meanwhile."""
+        return await self._channel.request("openprogram/worker/arguments", params)
 
     def run(self, params: WorkerRunParams) -> asyncio.Future[WorkerDone]:
         """Start a run; the future resolves when it has ended, also by the death of the worker."""

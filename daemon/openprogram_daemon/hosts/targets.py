@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from openprogram_protocol.functions import FunctionInfo
+from openprogram_protocol.functions import FunctionInfo, SourceError
 
 from openprogram.errors import UnknownTargetError, UsageError
 from openprogram.loading import module_name
@@ -19,6 +19,21 @@ def path_in(target: str, root: Path) -> Path | None:
     where, colon, _ = target.rpartition(":")
     where = where if colon else target
     return root / where if where.endswith(".py") else None
+
+
+def unseen(target: str, root: Path) -> FunctionInfo | None:
+    """A function of an existing file that its source does not show, if there is one: only its import can tell."""
+    path = path_in(target, root)
+    where, colon, name = target.rpartition(":")
+    if path is None or not colon or not name or not path.is_file():
+        return None
+    return FunctionInfo(name=name, qualname=name, file=where, start_line=1, line=1, end_line=1, dynamic=["**"])
+
+
+def broken(target: str, root: Path, errors: Iterable[SourceError]) -> UsageError | None:
+    """Why no function of a target's file is known, when the file cannot be read as Python."""
+    path = path_in(target, root)
+    return next((UsageError(f"{error.file}:{error.line}: {error.message}") for error in errors if path == root / error.file), None)
 
 
 def choose(target: str, functions: list[FunctionInfo], root: Path) -> FunctionInfo:

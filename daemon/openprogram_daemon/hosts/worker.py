@@ -26,8 +26,9 @@ import msgspec
 from openprogram_clients.connection import Connection, RemoteError
 from openprogram_protocol.errors import ErrorCode
 from openprogram_protocol.framing import MAX_BODY
-from openprogram_protocol.worker import LoadParams, LoadResult, WorkerCancel, WorkerDone, WorkerRunParams
+from openprogram_protocol.worker import LoadParams, LoadResult, WorkerArguments, WorkerArgumentsRead, WorkerCancel, WorkerDone, WorkerRunParams
 
+from openprogram.agentic_programming.lookup import function_in
 from openprogram.context import scope as scopes
 from openprogram.errors import UsageError
 from openprogram.loading import Imports, import_file, import_roots, make_importable
@@ -64,11 +65,16 @@ class Worker:
             self._tasks.get()()
 
     def _requested(self, method: str, params: Any) -> Any:
-        if method != "openprogram/worker/load":
-            raise RemoteError(ErrorCode.METHOD_NOT_FOUND, f"a worker does not know {method}")
-        loaded: Future[LoadResult] = Future()
-        self._tasks.put(lambda: loaded.set_result(self._load(params)))
-        return loaded.result()
+        if method == "openprogram/worker/load":
+            return self._in_main_thread(lambda: self._load(params))
+        if method == "openprogram/worker/arguments":
+            return self._in_main_thread(lambda: self._arguments(params))
+        raise RemoteError(ErrorCode.METHOD_NOT_FOUND, f"a worker does not know {method}")
+
+    def _in_main_thread(self, work: Callable[[], Any]) -> Any:
+        done: Future[Any] = Future()
+        self._tasks.put(lambda: done.set_result(work()))
+        return done.result()
 
     def _notified(self, method: str, params: Any) -> None:
         if isinstance(params, WorkerRunParams):
@@ -96,6 +102,24 @@ class Worker:
             error["file"], error["line"] = calling.position_of(raised, params.root)
         self._end_if_forked()
         return LoadResult(error=error, imported=self._new_imports())
+
+    def _arguments(self, params: WorkerArguments) -> WorkerArgumentsRead:
+        self._attach_output()
+        try:
+            function = self._function(params.file, params.qualname)
+            args = calling.arguments(function, params.words, params.command)
+            return WorkerArgumentsRead(args=args, function=calling.info_of(function, self._shown(params.file), params.qualname))
+        except BaseException as raised:
+            return WorkerArgumentsRead(error=calling.error_of(raised)[1])
+        finally:
+            self._end_if_forked()
+            self._silence_output()
+
+    def _function(self, file: str, qualname: str) -> Any:
+        return function_in(self._modules[file], qualname, self._shown(file))
+
+    def _shown(self, file: str) -> str:
+        return file if self._imports is None else os.path.relpath(file, self._imports.root)
 
     def _new_imports(self) -> dict[str, str]:
         if self._imports is None:
@@ -126,7 +150,7 @@ class Worker:
         self._connection.notify("openprogram/worker/done", done)
 
     def _call(self, params: WorkerRunParams) -> Any:
-        function = calling.function_in(self._modules[params.file], params.qualname, params.file)
+        function = self._function(params.file, params.qualname)
         if params.workdir is not None:
             os.chdir(params.workdir)
         scopes.host_runtime.set(calling.make_runtime(self._connection, params.model))

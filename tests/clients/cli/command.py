@@ -52,12 +52,27 @@ class Done(NamedTuple):
         return json.loads(self.out)
 
 
-class Command:
-    """Runs `openprogram` in ``folder``; ``environment`` is added to what it inherits."""
+# The subcommands that work through the daemon unless they are told not to.
+THROUGH_THE_DAEMON = ("run", "exec", "functions", "sessions", "dag", "runs")
 
-    def __init__(self, folder: Path, home: Path) -> None:
+
+class Command:
+    """Runs `openprogram` in ``folder``; ``environment`` is added to what it inherits. ``local``: without a daemon. `stop` ends the daemon of its home."""
+
+    def __init__(self, folder: Path, home: Path, *, local: bool = True) -> None:
         self.folder = folder
         self.home = home
+        self.local = local
+
+    def line(self, *arguments: str | bytes) -> list[str | bytes]:
+        """What follows the interpreter."""
+        here = ("--local",) if self.local and arguments and arguments[0] in THROUGH_THE_DAEMON else ()
+        return ["-m", "openprogram_cli", *arguments, *here]
+
+    def stop(self) -> None:
+        """End the daemon, if there is one."""
+        if (self.home / "daemon.json").exists():
+            assert self("daemon", "stop").code == 0
 
     def write(self, files: Mapping[str, str | bytes]) -> None:
         """Put files into the working folder."""
@@ -78,7 +93,7 @@ class Command:
         """Run to the end; without ``as_root`` permissions hold for root, too."""
         before = () if as_root else ("-c", WITHOUT_RIGHTS)
         done = subprocess.run(
-            [sys.executable, *before, "-m", "openprogram_cli", *arguments],
+            [sys.executable, *before, *self.line(*arguments)],
             cwd=cwd or self.folder,
             env=self.environment(env),
             input=stdin,
@@ -88,7 +103,7 @@ class Command:
         )
         return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
-    def on_terminal(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+    def on_terminal(self, *command: str | bytes, env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
         """Exit code and everything that a terminal received when it is both stdout and stderr; ``command`` is what comes after the interpreter."""
         import pty
 
@@ -106,7 +121,7 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that goes on running."""
         return subprocess.Popen(
-            [sys.executable, "-m", "openprogram_cli", *arguments],
+            [sys.executable, *self.line(*arguments)],
             cwd=self.folder,
             env=self.environment(),
             stdin=subprocess.DEVNULL,

@@ -20,7 +20,7 @@ def test_a_reader_that_goes_away_is_no_failure(agents: Command) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "openprogram_cli", "run", "big.py:big"],
+        [sys.executable, *agents.line("run", "big.py:big")],
         cwd=agents.folder,
         env=agents.environment(),
         stdin=subprocess.DEVNULL,
@@ -37,7 +37,7 @@ def test_a_reader_that_goes_away_is_no_failure(agents: Command) -> None:
 def test_a_full_disk_is_a_failure_in_one_line(agents: Command) -> None:
     """A result that cannot be written makes exit code 1, with the reason and no traceback."""
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "openprogram_cli", "run", "echo", "text=x"]
+        command = [sys.executable, *agents.line("run", "echo", "text=x")]
         done = subprocess.run(
             command, cwd=agents.folder, env=agents.environment(), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False
         )
@@ -110,7 +110,7 @@ def test_progress_on_a_terminal_leaves_nothing_behind(agents: Command) -> None:
     """On a terminal the line counts, makes room for what the function prints, and is gone at the end."""
     body = "    time.sleep(1.2)\n    print('printed')\n"
     agents.write({"slow.py": f"import time\nfrom openprogram import agentic_function\n@agentic_function\ndef slow():\n{body}"})
-    code, shown = agents.on_terminal("-m", "openprogram_cli", "run", "slow.py:slow")
+    code, shown = agents.on_terminal(*agents.line("run", "slow.py:slow"))
     assert (code, shown) == (0, b"\r\x1b[Kstill running\xe2\x80\xa6 1 s\r\x1b[Kprinted\r\n")
 
 
@@ -120,4 +120,4 @@ def test_progress_never_touches_a_line_that_holds_output(agents: Command, stream
     """While what the function wrote stands in an unfinished line, no progress is shown there."""
     body = f"    print('half a line', end='', file=sys.{stream}, flush=True)\n    time.sleep(1.2)\n    print(' and its end', file=sys.{stream})\n"
     agents.write({"slow.py": f"import sys, time\nfrom openprogram import agentic_function\n@agentic_function\ndef slow():\n{body}"})
-    assert agents.on_terminal("-m", "openprogram_cli", "run", "slow.py:slow") == (0, b"half a line and its end\r\n")
+    assert agents.on_terminal(*agents.line("run", "slow.py:slow")) == (0, b"half a line and its end\r\n")

@@ -59,14 +59,14 @@ def slow(openprogram: Command) -> Command:
 
 
 def start(command: Command, model: str, *arguments: str, stderr: int) -> subprocess.Popen[bytes]:
-    line = [sys.executable, "main.py", "exec", "hello", "--model", f"slow:{model}", *arguments]
+    line = [sys.executable, "main.py", "exec", "hello", "--model", f"slow:{model}", "--local", *arguments]
     return subprocess.Popen(line, cwd=command.folder, env=command.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo terminals")
 def test_progress_ends_with_the_first_text(slow: Command) -> None:
     """On a terminal the line is there until the answer begins, and never again: the answer stands whole."""
-    shown = slow.on_terminal("main.py", "exec", "hello", "--model", "slow:wait_one_wait_two")
+    shown = slow.on_terminal("main.py", "exec", "hello", "--model", "slow:wait_one_wait_two", "--local")
     assert shown == (0, b"\r\x1b[Kwaiting for the model\xe2\x80\xa6 1 s\r\x1b[Konetwo\r\n")
 
 

@@ -28,39 +28,41 @@ RESULTS: list[tuple[tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "out"), RESULTS, ids=[" ".join(row[0]) for row in RESULTS])
-def test_the_result_is_all_of_stdout(agents: Command, arguments: tuple[str, ...], out: str) -> None:
+def test_the_result_is_all_of_stdout(either: Command, arguments: tuple[str, ...], out: str) -> None:
     """Text is printed as it is, None as nothing, the rest as JSON; nothing else is on either stream."""
-    assert agents("run", *arguments) == (0, out, "")
+    assert either("run", *arguments) == (0, out, "")
 
 
-def test_json_is_one_document_whatever_the_function_prints(agents: Command) -> None:
+def test_json_is_one_document_whatever_the_function_prints(either: Command) -> None:
     """With --json stdout is one document with result, session and node; prints of the function and of its children go to stderr."""
-    done = agents("run", "noisy", "--json")
+    done = either("run", "noisy", "--json")
     assert done.code == 0
     assert done.json["result"] == {"done": True}
     assert "printed é" in done.err
     assert "from a child" in done.err
-    nodes = agents("dag", done.json["session"], "--json").json["nodes"]
+    nodes = either("dag", done.json["session"], "--json").json["nodes"]
     assert [(node["id"], node["name"], node["status"]) for node in nodes] == [(done.json["node"], "noisy", "completed")]
 
 
-def test_prints_go_to_stdout_before_the_result(agents: Command) -> None:
+def test_prints_go_to_stdout_before_the_result(either: Command) -> None:
     """Without --json what a function prints stays on stdout, in order."""
-    assert agents("run", "noisy").out == 'printed é\nfrom a child\n{\n  "done": true\n}\n'
+    assert either("run", "noisy").out == 'printed é\nfrom a child\n{\n  "done": true\n}\n'
 
 
 USAGE: list[tuple[tuple[str, ...], str]] = [
     ((), "Missing argument"),
     (("ecko", "text=x"), "did you mean echo"),
-    (("zzz",), "`openprogram functions` lists them"),
+    (("zzz",), "`openprogram functions` lists"),
     (("agents.py:ecko",), "did you mean echo"),
     (("agents.py:zzz",), "it has echo, add"),
     (("agents.py:plain",), "without @agentic_function"),
     (("agents.py:Kind",), "is a class"),
     (("agents.py:Kind.method",), "is a method"),
     (("agents.py:outer.<locals>.f",), "inside another function"),
-    (("agents.py:",), "there is no function"),
-    (("agents.py",), "name a function of agents.py"),
+    (("agents.py:",), "agents.py:echo"),
+    (("agents.py",), "agents.py:echo"),
+    (("",), "names no function"),
+    ((":",), "names no function"),
     (("agent.py:echo",), "did you mean agents.py"),
     (("nowhere/agents.py:echo",), "there is no file"),
     ((".:echo",), "is a folder"),
@@ -87,29 +89,31 @@ USAGE: list[tuple[tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[" ".join(row[0]) or "nothing" for row in USAGE])
-def test_a_users_mistake_is_two_lines_and_exit_code_2(agents: Command, arguments: tuple[str, ...], message: str) -> None:
+def test_a_users_mistake_is_two_lines_and_exit_code_2(either: Command, arguments: tuple[str, ...], message: str) -> None:
     """Unknown targets (with the near names), wrong arguments and unreadable files: one or two lines on stderr, nothing on stdout, no session."""
     twice = "from openprogram import agentic_function\n@agentic_function\ndef twice(): ...\n"
-    agents.write({"broken.py": "x = 1\ndef f(:\n", "binary.py": b"\xff\xf0", "imports_broken.py": "import broken\n"})
-    agents.write({"twice/a.py": twice, "twice/b.py": twice})
-    done = agents("run", *arguments)
-    assert done.code == 2
+    either.write({"broken.py": "x = 1\ndef f(:\n", "binary.py": b"\xff\xf0", "imports_broken.py": "import broken\n"})
+    either.write({"twice/a.py": twice, "twice/b.py": twice})
+    before = either("sessions", "--json").json
+    done = either("run", *arguments)
+    assert done.code == 2, done.err
     assert message in done.err
     assert "Traceback" not in done.err
     assert 1 <= len(done.err.splitlines()) <= 2
     assert done.out == ""
-    assert not agents.home.exists()
+    assert either("sessions", "--json").json == before
+    assert not (either.local and either.home.exists())
 
 
-def test_a_function_that_raises_shows_the_users_own_traceback(agents: Command) -> None:
+def test_a_function_that_raises_shows_the_users_own_traceback(either: Command) -> None:
     """The traceback begins in the user's file, keeps its chain, and holds no frame of OpenProgram; the exit code is 1."""
-    done = agents("run", "outer", "text=é")
+    done = either("run", "outer", "text=é")
     assert done.code == 1
     assert done.out == ""
     assert "RuntimeError: no number: é" in done.err
     assert "ValueError: invalid literal" in done.err
     files = {line.split('"')[1] for line in done.err.splitlines() if line.strip().startswith("File ")}
-    assert files == {str((agents.folder / "agents.py").resolve())}
+    assert files == {str((either.folder / "agents.py").resolve())}
 
 
 @pytest.mark.parametrize("arguments", [("later", "n=1"), ("counting_later", "n=1")], ids=["async", "async generator"])
@@ -122,45 +126,46 @@ def test_an_async_failure_shows_no_frames_of_the_event_loop(agents: Command, arg
     assert "asyncio" not in done.err.replace("await asyncio", "")
 
 
-def test_a_failure_is_data_under_json(agents: Command) -> None:
+def test_a_failure_is_data_under_json(either: Command) -> None:
     """A run that failed still gives one document, with the error and the node that failed."""
-    done = agents("run", "outer", "text=x", "--json")
+    done = either("run", "outer", "text=x", "--json")
     assert done.code == 1
     assert done.json["error"] == {"type": "RuntimeError", "message": "no number: x"}
     assert done.json["result"] is None
-    node = agents("dag", "--node", done.json["node"], "--json").json["node"]
+    node = either("dag", "--node", done.json["node"], "--json").json["node"]
     assert (node["name"], node["status"]) == ("outer", "error")
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (3, 1)])
-def test_sys_exit_ends_the_run(agents: Command, code: int, expected: int) -> None:
-    """sys.exit(0) is a run without result, any other code a run that failed."""
-    done = agents("run", "leave", f"code={code}")
-    assert done.code == expected
-    assert done.out == ""
-    assert "Traceback" not in done.err
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_function_that_calls_sys_exit_did_not_return(either: Command, code: int) -> None:
+    """The run failed whatever code it gave, and the exit code, --json and the node say the same."""
+    done = either("run", "leave", f"code={code}", "--json")
+    assert done.code == 1
+    assert done.json["error"] == {"type": "SystemExit", "message": f"the function called sys.exit({code})"}
+    assert done.err == f"openprogram: the function called sys.exit({code}), so it did not return\n"
+    assert either("dag", "--node", done.json["node"], "--json").json["node"]["status"] == "error"
 
 
-def test_a_module_that_raises_shows_its_traceback(openprogram: Command) -> None:
+def test_a_module_that_raises_shows_its_traceback(either: Command) -> None:
     """A file that fails when imported is a failed run with the user's frames only; a missing import says which."""
-    openprogram.write({"bad.py": "def go():\n    raise KeyError('k')\ngo()\n", "needs.py": "import not_there_at_all\n", "quits.py": "raise SystemExit(4)\n"})
-    done = openprogram("run", "bad.py:f")
+    either.write({"bad.py": "def go():\n    raise KeyError('k')\ngo()\n", "needs.py": "import not_there_at_all\n", "quits.py": "raise SystemExit(4)\n"})
+    done = either("run", "bad.py:f")
     assert done.code == 1
     assert "KeyError: 'k'" in done.err
     assert "bad.py" in done.err
     assert "openprogram_cli" not in done.err
     assert "importlib" not in done.err
-    missing = openprogram("run", "needs:f")
+    missing = either("run", "needs:f")
     assert missing.code == 1
     assert "No module named 'not_there_at_all'" in missing.err
-    assert openprogram("run", "quits.py:f").code == 1
+    assert either("run", "quits.py:f").code == 1
 
 
-def test_no_model_is_exit_code_3(agents: Command) -> None:
+def test_no_model_is_exit_code_3(either: Command) -> None:
     """A model that cannot be had ends the run in two lines at most with code 3, in exec as in run."""
-    agents.write({"needs_model.py": "from openprogram import agentic_function\n@agentic_function\ndef say(runtime):\n    return runtime.exec('x')\n"})
+    either.write({"needs_model.py": "from openprogram import agentic_function\n@agentic_function\ndef say(runtime):\n    return runtime.exec('x')\n"})
     for arguments in (("run", "needs_model.py:say", "--model", "nosuch:model"), ("exec", "hello", "--model", "nosuch:model")):
-        done = agents(*arguments)
+        done = either(*arguments)
         assert done.code == 3
         assert "nosuch" in done.err
         assert "Traceback" not in done.err
@@ -168,27 +173,28 @@ def test_no_model_is_exit_code_3(agents: Command) -> None:
 
 
 @pytest.mark.parametrize("source", ["flag", "environment", "workspace"])
-def test_the_model_comes_from_flag_environment_or_workspace(agents: Command, source: str) -> None:
+def test_the_model_comes_from_flag_environment_or_workspace(either: Command, source: str) -> None:
     """--model comes before the environment, and that before the workspace's table."""
-    agents.write({"asks.py": "from openprogram import agentic_function\n@agentic_function\ndef say(runtime):\n    return runtime.exec('x')\n"})
-    agents.write({"pyproject.toml": "[tool.openprogram]\nmodel = 'workspace:m'\n"})
+    either.write({"asks.py": "from openprogram import agentic_function\n@agentic_function\ndef say(runtime):\n    return runtime.exec('x')\n"})
+    either.write({"pyproject.toml": "[tool.openprogram]\nmodel = 'workspace:m'\n"})
     flags = ("--model", "flag:m") if source == "flag" else ()
     env = {} if source == "workspace" else {"OPENPROGRAM_MODEL": "environment:m"}
-    done = agents("run", "asks.py:say", *flags, env=env)
-    assert done.code == 3
+    done = either("run", "asks.py:say", *flags, env=env)
+    either.write({"pyproject.toml": ""})
+    assert done.code == 3, done.err
     assert f"'{source}" in done.err
 
 
-def test_a_session_goes_on(agents: Command) -> None:
+def test_a_session_goes_on(either: Command) -> None:
     """Two runs with the same --session are one session with both calls; without it each run is its own."""
     for a in (1, 2):
-        assert agents("run", "add", f"a={a}", "--session", "mine").code == 0
-    assert agents("run", "add", "a=3").code == 0
-    sessions = agents("sessions", "--json").json["sessions"]
+        assert either("run", "add", f"a={a}", "--session", "mine").code == 0
+    assert either("run", "add", "a=3").code == 0
+    sessions = either("sessions", "--json", "--limit", "2").json["sessions"]
     assert [info["nodes"] for info in sessions] == [1, 2]
     assert sessions[1]["id"] == "mine"
-    second = agents("run", "add", "a=4", "--session", "mine", "--json").json
-    assert agents("dag", "mine", "--node", second["node"], "--json").json["node"]["input"]["a"] == 4
+    second = either("run", "add", "a=4", "--session", "mine", "--json").json
+    assert either("dag", "mine", "--node", second["node"], "--json").json["node"]["input"]["a"] == 4
 
 
 def test_an_unwritable_home_costs_a_warning_not_the_run(agents: Command) -> None:
@@ -200,12 +206,12 @@ def test_an_unwritable_home_costs_a_warning_not_the_run(agents: Command) -> None
     assert agents("run", "add", "a=1", "--session", "s").code == 1
 
 
-def test_the_working_folder_is_that_of_the_option(agents: Command) -> None:
+def test_the_working_folder_is_that_of_the_option(either: Command) -> None:
     """--workdir is where the function runs; target and files are still seen from where the command was given."""
-    agents.write({"sub/x.txt": "", "text.txt": "from here"})
-    assert agents("run", "agents.py:where", "--workdir", "sub").out.strip() == str((agents.folder / "sub").resolve())
-    assert agents("run", "agents.py:echo", "text=@text.txt", "--workdir", "sub").out == "from here\n"
-    assert agents("run", "echo", "text=@-", stdin="gelesen é".encode()).out == "gelesen é\n"
+    either.write({"sub/x.txt": "", "text.txt": "from here"})
+    assert either("run", "agents.py:where", "--workdir", "sub").out.strip() == str((either.folder / "sub").resolve())
+    assert either("run", "agents.py:echo", "text=@text.txt", "--workdir", "sub").out == "from here\n"
+    assert either("run", "echo", "text=@-", stdin="gelesen é".encode()).out == "gelesen é\n"
 
 
 @pytest.mark.parametrize("environment", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
