@@ -10,6 +10,7 @@ import enum
 import functools
 import inspect
 import json
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
@@ -161,12 +162,14 @@ def _without_partials(function: Any) -> Any:
 
 
 def _function_option(name: str, function: Callable[..., Any], description: str | None = None) -> Option:
-    if inspect.isclass(function):
+    if inspect.isclass(function) or typing.get_origin(function) is not None or type(function).__module__ == "typing":
         raise TypeError(f"option {name!r} is a class; mark it with decision.value(…) to return it, or wrap it in a function to call it")
     try:
         parameters, further = parameters_of(function), further_of(function)
     except ValueError as error:
         raise ValueError(f"option {name!r}: {error}") from None
+    if _is_unbound_method(function, parameters):
+        raise TypeError(f"option {name!r} is the method {function.__qualname__} without an object; pass it bound, as instance.{function.__name__}")
     for parameter in parameters:
         if parameter.unfillable:
             way_out = "give it a default, or declare it filled from context"
@@ -176,10 +179,18 @@ def _function_option(name: str, function: Callable[..., Any], description: str |
         kind="function",
         description=description or _described(function),
         schema=object_schema(parameters, further),
-        handler=_awaitable(function),
+        handler=function,
         parameters=parameters,
         further=further,
     )
+
+
+def _is_unbound_method(function: Any, parameters: tuple[Parameter, ...]) -> bool:
+    """Whether a method was taken from its class, so that nothing but a model could fill ``self``."""
+    if not parameters or parameters[0].name != "self" or not parameters[0].required:
+        return False
+    owner, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
+    return bool(dot) and not owner.endswith("<locals>")
 
 
 def _described(function: Any) -> str:
@@ -190,12 +201,6 @@ def _described(function: Any) -> str:
     if not hasattr(inner, "__name__"):  # an instance with __call__
         return inspect.getdoc(inner.__call__) or inspect.getdoc(inner) or ""
     return inspect.getdoc(inner) or ""
-
-
-def _awaitable(function: Any) -> Any:
-    """The function, or the async ``__call__`` of an instance, which `inspect` takes for no coroutine function otherwise."""
-    method = getattr(function, "__call__", None)  # noqa: B004 - it is the method that is wanted
-    return method if not inspect.iscoroutinefunction(function) and inspect.iscoroutinefunction(method) else function
 
 
 def _value_option(name: str, handler: Any, description: str | None = None) -> Option:
@@ -227,8 +232,8 @@ def _nested(fields: Any, where: str, definitions: Schema) -> Schema:
         raise TypeError(f"{where}: fields are a dict {{name: type}}, not {fields!r}")
     mapping = cast("Mapping[Any, Any]", fields)
     for key in mapping:
-        if not isinstance(key, str):
-            raise TypeError(f"{where}: a field name is a string, not {key!r}")
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"{where}: a field name is a non-empty string, not {key!r}")
     properties = {key: _field(field, f"{where}, field {key!r}", definitions) for key, field in mapping.items()}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
@@ -297,7 +302,9 @@ def _expect(kind: Any, wanted: type, key: str, where: str) -> None:
 
 def _meta_description(description: Any, where: str) -> str:
     if not isinstance(description, str):
-        raise TypeError(f"{where}: a description is a str, not {description!r}")
+        keys = ", ".join(sorted(META_KEYS))
+        way_out = "write {'fields': {…}} for an object with such fields"
+        raise TypeError(f"{where}: a description is a str, not {description!r}; a dict of nothing but {keys} says what one field is: {way_out}")
     return description
 
 
@@ -343,6 +350,8 @@ def convert_fields(fields: Mapping[str, Any], values: Mapping[str, Any], prefix:
 
 def checked_menu(options: Any, context: Mapping[str, Any] | None) -> Menu:
     """`build_menu`, and whether ``context`` holds all that the options need from it: ValueError otherwise."""
+    if context is not None and not isinstance(context, Mapping):
+        raise TypeError(f"context is a mapping of what fills the parameters that the model does not see, not {context!r:.80}")
     menu = build_menu(options)
     for option in menu.options.values():
         check_context(option, context)

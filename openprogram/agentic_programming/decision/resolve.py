@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from openprogram.agentic_programming.decision.check import Pick
 from openprogram.agentic_programming.decision.options import check_context
 
 
-def bind(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> Callable[[], Any]:
-    """A picked function with everything it needs: the model's arguments, context-filled and runtime parameters; positional-only ones by position.
+def arguments_of(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of a pick by name: the model's, and for a function those filled from ``context`` and with the runtime.
 
     Raises ValueError when ``context`` does not hold what it must.
     """
     check_context(pick.option, context)
-    positional: list[Any] = []
-    keywords = dict(pick.values)
+    arguments = dict(pick.values)
     for parameter in pick.option.parameters:
         name = parameter.name
         if parameter.source == "runtime":
-            keywords[name] = runtime
+            arguments[name] = runtime
         elif parameter.source == "context" and context is not None and name in context:
-            keywords[name] = context[name]
-        if not parameter.keyword:
-            # One that is left out holds its place, so that those after it keep theirs.
-            positional.append(keywords.pop(name, parameter.default))
-    return lambda: pick.option.handler(*positional, **keywords)
+            arguments[name] = context[name]
+    return arguments
 
 
 def result_of(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> Any:
     """The result of the next step; an awaitable when the picked function is async."""
     if pick.option.kind == "function":
-        return bind(pick, runtime=runtime, context=context)()
+        keywords = arguments_of(pick, runtime=runtime, context=context)
+        # A positional-only one that is left out holds its place, so that those after it keep theirs.
+        positional = [keywords.pop(item.name, item.default) for item in pick.option.parameters if not item.keyword]
+        return pick.option.handler(*positional, **keywords)
     if pick.option.kind == "schema":
         return {"decision": pick.option.name, **pick.values}
     return pick.option.handler

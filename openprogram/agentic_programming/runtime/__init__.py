@@ -7,18 +7,18 @@ may do.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from openprogram.agentic_programming.runtime.content import blocks_of, question_of
 from openprogram.context.call import new_id
-from openprogram.context.scope import _current_runtime, system_override  # pyright: ignore[reportPrivateUsage] - the name is documented
-from openprogram.errors import DecisionError
+from openprogram.context.scope import system_override
 from openprogram.providers.base import ModelSettings, Provider
 from openprogram.providers.registry import ROWS, chosen_model, make_provider, split_model
 
 if TYPE_CHECKING:
+    from openprogram.agentic_programming.decision.check import Pick
     from openprogram.agentic_programming.decision.options import Menu
     from openprogram.agentic_programming.runtime.retry import RetryInfo
     from openprogram.agentic_programming.runtime.turn import Plan, Reply
@@ -95,9 +95,11 @@ class Runtime:
         turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
         if choices is None:
             return self._sync(turn()).text
-        menu, question = _menu_and_question(choices, content, context)
+        from openprogram.agentic_programming.runtime import picking
+
+        menu, question = picking.menu_and_question(choices, content, context)
         pick = self._settle(self._sync(turn(menu)), menu, question, 1, turn)
-        return self._result(pick, context)
+        return picking.result(pick, runtime=self, context=context)
 
     async def async_exec(
         self,
@@ -114,20 +116,33 @@ class Runtime:
         turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
         if choices is None:
             return (await self._run(turn())).text
-        menu, question = _menu_and_question(choices, content, context)
-        return await self._aresult(await self._asettle(await self._run(turn(menu)), menu, question, 1, turn), context)
+        from openprogram.agentic_programming.runtime import picking
+
+        menu, question = picking.menu_and_question(choices, content, context)
+        pick = await self._asettle(await self._run(turn(menu)), menu, question, 1, turn)
+        return await picking.aresult(pick, runtime=self, context=context)
 
     def decide(self, prompt: Any, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
         """What `decision.make` does on this runtime."""
+        from openprogram.agentic_programming.runtime import picking
+
         turn = self._turn_of(prompt, None, None, None, None)
         pick = self._settle(self._sync(turn(menu, closing=True)), menu, question_of(prompt), max_retries, turn)
-        return self._result(pick, context)
+        return picking.result(pick, runtime=self, context=context)
 
     async def adecide(self, prompt: Any, menu: Menu, *, context: Mapping[str, Any] | None = None, max_retries: int = 1) -> Any:
         """What `decision.amake` does on this runtime."""
+        from openprogram.agentic_programming.runtime import picking
+
         turn = self._turn_of(prompt, None, None, None, None)
         pick = await self._asettle(await self._run(turn(menu, closing=True)), menu, question_of(prompt), max_retries, turn)
-        return await self._aresult(pick, context)
+        return await picking.aresult(pick, runtime=self, context=context)
+
+    def settle(self, reply: str, menu: Menu, *, max_retries: int = 1) -> Pick:
+        """What `decision.parse_args` does on this runtime: the pick of a reply that was made already, asked again while it holds none."""
+        from openprogram.agentic_programming.runtime import picking
+
+        return self._settle(picking.reply_of(reply, menu), menu, "", max_retries, self._turn_of("", None, None, None, None))
 
     def _turn_of(self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any) -> Callable[..., Plan]:
         """A maker of plans that share one call's settings: the first turn with its content, re-asks with another text."""
@@ -173,37 +188,24 @@ class Runtime:
         self.last_usage = reply.usage.as_dict()
         return reply
 
-    def _settle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Any:
+    def _settle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Pick:
         """The pick of a reply, asked again while it holds none and ``retries`` are left."""
+        from openprogram.agentic_programming.runtime.picking import next_question
+
         replies = [reply]
-        while replies[-1].pick is None:
-            text = _next_question(replies, question, retries)
+        while (pick := replies[-1].pick) is None:
+            text = next_question(replies, question, retries)
             replies.append(self._sync(turn(menu, closing=True, text=text)))
-        return replies[-1].pick
+        return pick
 
-    async def _asettle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Any:
+    async def _asettle(self, reply: Reply, menu: Menu, question: str, retries: int, turn: Callable[..., Plan]) -> Pick:
+        from openprogram.agentic_programming.runtime.picking import next_question
+
         replies = [reply]
-        while replies[-1].pick is None:
-            text = _next_question(replies, question, retries)
+        while (pick := replies[-1].pick) is None:
+            text = next_question(replies, question, retries)
             replies.append(await self._run(turn(menu, closing=True, text=text)))
-        return replies[-1].pick
-
-    def _result(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
-        import inspect
-
-        from openprogram.agentic_programming.decision.resolve import result_of
-
-        result = result_of(pick, runtime=_current_runtime.get() or self, context=context)
-        if pick.option.kind != "function" or not inspect.isawaitable(result):
-            return result
-        from openprogram.agentic_programming.runtime.loop import run
-
-        return run(lambda: _awaited(result))
-
-    async def _aresult(self, pick: Any, context: Mapping[str, Any] | None) -> Any:
-        from openprogram.agentic_programming.decision.resolve import aresult_of
-
-        return await aresult_of(pick, runtime=_current_runtime.get() or self, context=context)
+        return pick
 
     def close(self) -> None:
         """Release what the provider holds; `exec` then raises RuntimeError. May be called twice."""
@@ -219,10 +221,6 @@ class Runtime:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 def _bare(model: str) -> str:
@@ -248,26 +246,6 @@ def _timeout_from_environment() -> float | None:
     import os
 
     return float(os.environ.get("OPENPROGRAM_EXEC_TIMEOUT_S") or 0) or None
-
-
-def _menu_and_question(choices: Any, content: Any, context: Mapping[str, Any] | None) -> tuple[Menu, str]:
-    from openprogram.agentic_programming.decision.options import checked_menu
-
-    return checked_menu(choices, context), question_of(content)
-
-
-def _next_question(replies: list[Reply], question: str, retries: int) -> str:
-    """The text of the next re-ask; raises DecisionError when none is left."""
-    from openprogram.agentic_programming.runtime.turn import retry_text
-
-    last, problem = replies[-1], replies[-1].problem
-    assert problem is not None
-    if len(replies) <= retries:
-        return retry_text(question, last.text, problem)
-    head = last.text[:300]
-    message = f"the model made no valid pick in {len(replies)} attempt(s): {problem}. The last reply began: {head!r}"
-    nodes = tuple(reply.node for reply in replies if reply.node)
-    raise DecisionError(message, kind=problem.kind, path=problem.path, reply=head, attempts=len(replies), node_ids=nodes)
 
 
 def create_runtime(provider: str | None = None, model: str | None = None) -> Runtime:

@@ -41,6 +41,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
 
 
+def read(reply: Reply, menu: Menu, text: str) -> Reply:
+    """A reply with the pick that its ``text`` makes, or with the problem that it is none."""
+    try:
+        return msgspec.structs.replace(reply, pick=pick_from(text, menu, finish_reason=reply.finish_reason))
+    except ParseProblem as problem:
+        return msgspec.structs.replace(reply, problem=problem)
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one turn needs. ``menu`` asks for a pick; ``closing`` says that nothing but the pick is wanted, so that it may be constrained."""
 
@@ -132,13 +140,7 @@ class Turn:
         constraint = Constraint(schema=schema_of(menu), name="pick") if menu and self._plan.closing and self._profile.schema else None
         text, reason = await self._request(constraint)
         reply = Reply(text=text, finish_reason=reason, usage=self._usage)
-        return reply if menu is None else self._read(reply, menu, text)
-
-    def _read(self, reply: Reply, menu: Menu, text: str) -> Reply:
-        try:
-            return msgspec.structs.replace(reply, pick=pick_from(text, menu, finish_reason=reply.finish_reason))
-        except ParseProblem as problem:
-            return msgspec.structs.replace(reply, problem=problem)
+        return reply if menu is None else read(reply, menu, text)
 
     async def _pick_in_two(self) -> Reply:
         """First the name, which small models get right far more often alone; then, if the option takes any, its arguments."""
@@ -147,11 +149,11 @@ class Turn:
         text, reason = await self._request(Constraint(grammar=names_grammar(menu), name="name"))
         option = menu.options.get(text.strip())
         if option is None or not option.properties:
-            return self._read(Reply(text=text, finish_reason=reason, usage=self._usage), menu, json.dumps({"call": text.strip()}))
+            return read(Reply(text=text, finish_reason=reason, usage=self._usage), menu, json.dumps({"call": text.strip()}))
         self._exchanges += [text_message("assistant", text), text_message("user", arguments_question(option, question_of(self._plan.blocks)))]
         text, reason = await self._request(Constraint(schema=option.schema, name="arguments"))
         reply = Reply(text=text, finish_reason=reason, usage=self._usage)
-        return self._read(reply, menu, f'{{"call": {json.dumps(option.name)}, "args": {text}}}')
+        return read(reply, menu, f'{{"call": {json.dumps(option.name)}, "args": {text}}}')
 
     async def _request(self, constraint: Constraint | None) -> tuple[str, str]:
         plan = self._plan
@@ -192,9 +194,3 @@ class Turn:
         except Exception:
             self._deaf = True
             logger.exception("on_stream raised; it is told nothing more of this reply, which goes on")
-
-
-def retry_text(question: str, reply: str, problem: ParseProblem) -> str:
-    """What a model is shown when its reply was no valid pick: the question, the tail of its reply, what was wrong; the menu follows."""
-    tail = reply if len(reply) <= 500 else f"…{reply[-500:]}"
-    return f"{question}\n\nYour last reply was:\n{tail or '(empty)'}\n\nIt is no valid pick: {problem}\nPick again."
