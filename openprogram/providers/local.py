@@ -99,7 +99,7 @@ class _Served:
         endpoint = await asyncio.wrap_future(self.host.launch())
         with self._lock:
             if self._chat is None:
-                self._chat = OpenAIChatProvider(endpoint.address, endpoint.key, name="local", profile=PROFILE, trust_env=False)
+                self._chat = OpenAIChatProvider(endpoint.address, endpoint.key, name="local", profile=PROFILE, environ={})
             return self._chat
 
     async def died(self) -> bool:

@@ -5,67 +5,71 @@ A request looks the same whenever its parts are the same, since servers cache th
 
 from __future__ import annotations
 
-import base64
-import json
-import mimetypes
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
-from openprogram.context.messages import Block, Message
+from openprogram.context.messages import Block
 from openprogram.errors import LLMError, Reason
 from openprogram.providers.base import Constraint, ModelRequest, Profile, ToolSpec
+from openprogram.providers.conversation import Turn, arguments_json, result_text, turns_of
+from openprogram.providers.media import KINDS, Media, media_of
+from openprogram.providers.schemas import is_within
+from openprogram.providers.thinking import effort
 
 Body = dict[str, Any]
 
-_MEDIA = frozenset({"image", "audio", "video"})
 
-
-def chat_body(request: ModelRequest, profile: Profile, *, max_tokens_field: str = "max_tokens") -> Body:
+def chat_body(request: ModelRequest, profile: Profile, *, provider: str = "openai", max_tokens_field: str = "max_tokens", cache_key: bool = False) -> Body:
     """The body of a streamed request.
 
-    Raises LLMError for media that the model cannot take, NotImplementedError for tools or a grammar where the profile has none, OSError for an image that
-    cannot be read.
+    Raises LLMError for media or a web search that the model does not offer, NotImplementedError for tools or a grammar where the profile has none, OSError for
+    a file that cannot be read.
     """
     settings = request.settings
-    body: Body = {"model": request.model, "messages": chat_messages(request, profile), "stream": True, "stream_options": {"include_usage": True}}
-    options = {"temperature": settings.temperature, max_tokens_field: settings.max_output_tokens, "seed": settings.seed, "stop": list(settings.stop) or None}
+    body: Body = {"model": request.model, "messages": chat_messages(request, profile, provider), "stream": True, "stream_options": {"include_usage": True}}
+    options = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        max_tokens_field: settings.max_output_tokens,
+        "seed": settings.seed,
+        "stop": list(settings.stop) or None,
+        "reasoning_effort": effort(settings.thinking, profile),
+        "prompt_cache_key": request.session_id if cache_key else None,
+    }
     body.update({key: value for key, value in options.items() if value is not None})
+    if settings.web_search:
+        raise no_web_search(request.model)
     if request.tools:
         body.update(_tools(request, profile))
     if request.constraint is not None:
         body.update(_constraint(request.constraint, request.model, profile))
-    return body
+    return {**body, **settings.extra}
 
 
-def chat_messages(request: ModelRequest, profile: Profile) -> list[Body]:
+def no_web_search(model: str) -> LLMError:
+    """For a model whose provider has no web search of its own."""
+    return LLMError(f"the model {model!r} has no web search of its own here; give it a tool that searches", reason=Reason.BAD_REQUEST, model=model)
+
+
+def chat_messages(request: ModelRequest, profile: Profile, provider: str = "openai") -> list[Body]:
     """System part, history and new messages in wire form."""
     system: list[Body] = [{"role": "system", "content": request.system}] if request.system else []
-    return [*system, *(wire for message in request.messages() for wire in _message(message, request.model, profile))]
+    turns = turns_of(request, provider, tools=profile.tools)
+    messages = [wire for turn in turns for wire in _messages(turn, request.model, profile)]
+    return [*system, *(messages or [{"role": "user", "content": ""}])]
 
 
-def _message(message: Message, model: str, profile: Profile) -> Iterator[Body]:
-    """One message is several on the wire when it holds tool results: each is a message of role ``tool``, before anything else."""
-    blocks = list(message.blocks) if profile.tools else [_as_text(block) for block in message.blocks]
-    for block in blocks:
-        if block.get("type") == "tool_result":
-            yield {"role": "tool", "tool_call_id": str(block["id"]), "content": str(block.get("text", ""))}
-    calls = [_call(block) for block in blocks if block.get("type") == "tool_call"]
-    content = _content([block for block in blocks if block.get("type") == "text" or block.get("type") in _MEDIA], model, profile)
-    role = message.role if profile.tools or message.role != "tool" else "user"
+def _messages(turn: Turn, model: str, profile: Profile) -> Iterator[Body]:
+    """One turn is several messages on the wire when it holds tool results: each is a message of role ``tool``, before anything else."""
+    for block in turn.of("tool_result"):
+        yield {"role": "tool", "tool_call_id": str(block["id"]), "content": result_text(block)}
+    calls = [_call(block) for block in turn.of("tool_call")]
+    content = _content([block for block in turn.blocks if block.get("type") == "text" or block.get("type") in KINDS], model, profile)
+    carried = {key: value for block in turn.of("opaque") for key, value in block["data"].items()}
     if calls:
-        yield {"role": "assistant", "content": content or None, "tool_calls": calls}
-    elif content or not any(block.get("type") == "tool_result" for block in blocks):
-        yield {"role": "user" if role == "tool" else role, "content": content}
-
-
-def _as_text(block: Block) -> Block:
-    """A tool block as a model without tools reads it: in words."""
-    if block.get("type") == "tool_call":
-        return {"type": "text", "text": f"[called {block['name']}({_arguments(block)})]"}
-    if block.get("type") == "tool_result":
-        return {"type": "text", "text": f"[{block.get('name', 'tool')} {'failed' if block.get('is_error') else 'returned'}: {block.get('text', '')}]"}
-    return block
+        yield {"role": "assistant", "content": content or None, **carried, "tool_calls": calls}
+    elif content:
+        yield {"role": turn.role, "content": content, **carried}
 
 
 def _content(blocks: list[Block], model: str, profile: Profile) -> str | list[Body]:
@@ -76,48 +80,41 @@ def _content(blocks: list[Block], model: str, profile: Profile) -> str | list[Bo
 
 
 def _part(block: Block, model: str, profile: Profile) -> Body:
-    kind = block.get("type")
-    if kind == "text":
+    if block.get("type") == "text":
         return {"type": "text", "text": str(block.get("text", ""))}
-    if kind != "image" or not profile.images:
-        raise LLMError(f"the model {model!r} takes no {kind} input; send text, or choose a model that does", reason=Reason.BAD_REQUEST, model=model)
-    return {"type": "image_url", "image_url": {"url": _image_url(block)}}
+    media = media_of(block, model, profile)
+    return {"type": "image_url", "image_url": {"url": media.uri}} if media.kind == "image" else _audio(media, model)
 
 
-def _image_url(block: Block) -> str:
-    """``url`` as it is; ``data`` (base64 text or bytes) or the file at ``path`` as a data URI."""
-    if block.get("url"):
-        return str(block["url"])
-    data, path = block.get("data"), block.get("path")
-    if data is None and path is not None:
-        data = Path(path).read_bytes()
-    if data is None:
-        raise LLMError("an image block needs data (base64), path or url", reason=Reason.BAD_REQUEST)
-    mime = block.get("mime_type") or (mimetypes.guess_type(str(path))[0] if path else None) or "image/png"
-    text = base64.b64encode(data).decode("ascii") if isinstance(data, (bytes, bytearray)) else str(data)
-    return f"data:{mime};base64,{text}"
-
-
-def _arguments(block: Block) -> str:
-    args = block.get("args", {})
-    return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
+def _audio(media: Media, model: str) -> Body:
+    sound = media.mime_type.partition("/")[2].removeprefix("x-")
+    form = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}.get(sound, sound)
+    if media.kind != "audio" or media.url or form not in ("mp3", "wav"):
+        raise LLMError(f"the model {model!r} takes audio as the data of a WAV or MP3 file only", reason=Reason.BAD_REQUEST, model=model)
+    return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
 
 
 def _call(block: Block) -> Body:
-    return {"id": str(block["id"]), "type": "function", "function": {"name": block["name"], "arguments": _arguments(block)}}
+    return {"id": str(block["id"]), "type": "function", "function": {"name": block["name"], "arguments": arguments_json(block)}}
 
 
 def _tools(request: ModelRequest, profile: Profile) -> Body:
-    if not profile.tools:
-        raise NotImplementedError(f"the model {request.model!r} has no native tools, so none may be sent; its profile says so")
+    check_tools(request, profile)
     body: Body = {"tools": [_tool(tool) for tool in request.tools], "tool_choice": _choice(request.tool_choice)}
-    if not request.parallel_tool_calls:
+    if not request.parallel_tool_calls and profile.parallel_tools:
         body["parallel_tool_calls"] = False
     return body
 
 
+def check_tools(request: ModelRequest, profile: Profile) -> None:
+    """Raises NotImplementedError when tools are sent to a model that has none."""
+    if request.tools and not profile.tools:
+        raise NotImplementedError(f"the model {request.model!r} has no native tools, so none may be sent; its profile says so")
+
+
 def _tool(tool: ToolSpec) -> Body:
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+    strict = {"strict": True} if tool.strict else {}
+    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters, **strict}}
 
 
 def _choice(choice: str | Body) -> str | Body:
@@ -127,34 +124,25 @@ def _choice(choice: str | Body) -> str | Body:
     return {"type": "function", "function": {"name": choice["name"]}}
 
 
+def chosen_name(choice: str | Body) -> str | None:
+    """The tool that a choice forces, in either of its shapes; None for a word."""
+    if isinstance(choice, str):
+        return None
+    inner: Any = choice.get("function", choice)
+    return str(inner["name"])
+
+
 def _constraint(constraint: Constraint, model: str, profile: Profile) -> Body:
     if constraint.grammar is not None:
         if not profile.grammar:
             raise NotImplementedError(f"the model {model!r} takes no grammar; its profile says so")
         return {"grammar": constraint.grammar}
-    if constraint.schema is None:
-        return {}
-    schema: Body = {"name": constraint.name, "schema": constraint.schema, "strict": is_strict(constraint.schema)}
-    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    schema = openai_schema(constraint, profile)
+    return {} if schema is None else {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def is_strict(schema: Any) -> bool:
-    """Whether OpenAI's strict mode takes the schema's objects: all closed, all properties required. Any other is refused there, so it is sent unstrict."""
-    if isinstance(schema, list):
-        return all(is_strict(item) for item in cast("list[Any]", schema))
-    if not isinstance(schema, dict):
-        return True
-    fields = cast("dict[str, Any]", schema)
-    if fields.get("type") == "object" or "properties" in fields:
-        properties: dict[str, Any] = fields.get("properties") or {}
-        if fields.get("additionalProperties") is not False or set(properties) != set(fields.get("required") or ()):
-            return False
-        return all(map(is_strict, properties.values())) and _rest_is_strict(fields, skip=("properties",))
-    return bool(fields) and _rest_is_strict(fields)
-
-
-def _rest_is_strict(fields: dict[str, Any], skip: Iterable[str] = ()) -> bool:
-    """Only keywords that hold schemas are looked into: data such as ``enum`` and ``default`` is not one."""
-    single = all(is_strict(fields[key]) for key in ("items", "anyOf") if key in fields and key not in skip)
-    definitions = cast("dict[str, Any]", fields.get("$defs") or {})
-    return single and all(map(is_strict, definitions.values()))
+def openai_schema(constraint: Constraint, profile: Profile) -> Body | None:
+    """Name, schema and whether it is strict, as both OpenAI wires nest it; None for a schema whose root OpenAI refuses, which is then left to the prompt."""
+    if constraint.schema is None or (profile.schema_dialect == "openai" and constraint.schema.get("type") != "object"):
+        return None
+    return {"name": constraint.name, "schema": constraint.schema, "strict": is_within("openai", constraint.schema)}

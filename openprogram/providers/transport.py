@@ -1,4 +1,4 @@
-"""HTTP for providers: one client per event loop, server-sent events, and every failure mapped to an `LLMError` in one place.
+"""HTTP for providers: one client per event loop, and every failure mapped to an `LLMError` in one place.
 
 An `httpx.AsyncClient` belongs to the loop that opened its sockets, so `Clients` keeps one for each loop and closes it when that loop shuts down. No text of an
 error holds the API key, nor the query or the user part of a URL.
@@ -7,7 +7,6 @@ error holds the API key, nor the query or the user part of a URL.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import math
 import os
 import re
@@ -21,12 +20,9 @@ from typing import Any, cast
 
 import httpx
 import msgspec
-from httpx_sse import ServerSentEvent
-from httpx_sse._decoders import SSEDecoder  # EventSource reads lines through httpx, which also splits on U+2028 and U+0085
 
 from openprogram.errors import LLMError, OpenProgramError, Reason, UsageError
 
-MAX_EVENT_BYTES = 32 << 20
 MAX_ERROR_BYTES = 64 << 10
 _SHOWN = 600
 
@@ -86,53 +82,6 @@ async def _close(generator: AsyncGenerator[httpx.AsyncClient]) -> None:
     await generator.aclose()
 
 
-class LineSplitter:
-    """Bytes in, complete lines out: UTF-8 decoded across chunk borders, split on LF, CR and CRLF and on nothing else."""
-
-    def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-        self._parts: list[str] = []
-        self._after_cr = False
-
-    def feed(self, chunk: bytes) -> list[str]:
-        text = self._decode(chunk)
-        if not text:
-            return []
-        if self._after_cr and text[0] == "\n":
-            text = text[1:]
-        self._after_cr = text.endswith("\r") if text else False
-        first, *rest = re.split(r"\r\n|\r|\n", text)
-        self._parts.append(first)
-        if not rest:
-            return []
-        *whole, tail = rest
-        lines = ["".join(self._parts), *whole]
-        self._parts = [tail]
-        return lines
-
-    def end(self) -> str:
-        """What stood after the last line end."""
-        return "".join(self._parts)
-
-
-async def sse_events(response: httpx.Response, where: Where) -> AsyncGenerator[ServerSentEvent]:
-    """The server-sent events of a response; one that lacks its closing blank line at the end of the stream counts too."""
-    splitter, decoder, held = LineSplitter(), SSEDecoder(), 0
-    async for chunk in response.aiter_bytes():
-        held += len(chunk)
-        for line in splitter.feed(chunk):
-            event = decoder.decode(line)
-            if event is not None:
-                held = 0
-                yield event
-        if held > MAX_EVENT_BYTES:
-            raise where.error(f"an event of the stream is over {MAX_EVENT_BYTES >> 20} MB", Reason.PROTOCOL)
-    for line in (splitter.end(), ""):
-        event = decoder.decode(line)
-        if event is not None:
-            yield event
-
-
 async def read_bounded(response: httpx.Response, limit: int) -> bytes:
     """At most the first ``limit`` bytes of a body, plus one chunk."""
     parts: list[bytes] = []
@@ -152,6 +101,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     url: str
     secrets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:  # tracebacks that show variables show this one
+        return f"Where(provider={self.provider!r}, model={self.model!r}, url={self.url!r})"
 
     def clean(self, text: str) -> str:
         """``text`` in one short line, without the secrets."""

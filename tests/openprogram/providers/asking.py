@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -35,11 +35,11 @@ async def collect(provider: OpenAIChatProvider, request: ModelRequest = ASK) -> 
         return [event async for event in events]
 
 
-def ask(url: str, request: ModelRequest = ASK, *, trust_env: bool = False, **options: Any) -> list[ModelEvent]:
+def ask(url: str, request: ModelRequest = ASK, *, environ: Mapping[str, str] | None = None, **options: Any) -> list[ModelEvent]:
     """One request with a new provider, in a loop of its own."""
 
     async def run() -> list[ModelEvent]:
-        provider = OpenAIChatProvider(url, KEY, trust_env=trust_env, **options)
+        provider = OpenAIChatProvider(url, KEY, environ=environ or {}, **options)
         try:
             return await collect(provider, request)
         finally:

@@ -10,7 +10,8 @@ import pytest
 from openprogram.context.messages import Block, Message, text_message
 from openprogram.errors import LLMError, Reason
 from openprogram.providers.base import Constraint, ModelRequest, ModelSettings, Profile, ToolSpec
-from openprogram.providers.openai_messages import chat_body, is_strict
+from openprogram.providers.openai_messages import chat_body
+from openprogram.providers.schemas import is_within
 
 EVERYTHING = Profile(tools=True, schema=True, grammar=True, images=True)
 NOTHING = Profile(tools=False)
@@ -46,14 +47,15 @@ def test_system_history_and_turn_come_in_that_order() -> None:
 
 
 def test_tool_calls_and_results_become_their_own_messages() -> None:
-    """Calls ride on the assistant's message, each result is a message of role tool, and other blocks follow the results."""
+    """Calls ride on the assistant's message, each result is a message of role tool in the order of the calls, and other blocks follow the results."""
     second = {**RESULT, "id": "t2", "text": "more"}
-    wire = messages(message("assistant", {"type": "text", "text": "let me look"}, CALL), message("tool", RESULT, second, {"type": "text", "text": "go on"}))
+    calls = (CALL, {**CALL, "id": "t2"})
+    wire = messages(message("assistant", {"type": "text", "text": "let me look"}, *calls), message("tool", second, RESULT, {"type": "text", "text": "go on"}))
     assert wire == [
         {
             "role": "assistant",
             "content": "let me look",
-            "tool_calls": [{"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"q": "é"}'}}],
+            "tool_calls": [{"id": name, "type": "function", "function": {"name": "f", "arguments": '{"q": "é"}'}} for name in ("t1", "t2")],
         },
         {"role": "tool", "tool_call_id": "t1", "content": "found"},
         {"role": "tool", "tool_call_id": "t2", "content": "more"},
@@ -163,4 +165,4 @@ def test_constraints() -> None:
 )
 def test_strict_is_claimed_only_where_it_holds(schema: dict[str, Any], strict: bool) -> None:
     """Only schemas whose objects are closed and whose properties are all required are sent as strict."""
-    assert is_strict(schema) is strict
+    assert is_within("openai", schema) is strict

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -182,7 +183,7 @@ def test_blanks_around_a_key_are_dropped(key: str) -> None:
     with Server(HELLO) as server:
 
         async def run() -> None:
-            provider = OpenAIChatProvider(server.url, key, trust_env=False)
+            provider = OpenAIChatProvider(server.url, key, environ={})
             await collect(provider)
             await provider.aclose()
 
@@ -196,7 +197,7 @@ def test_without_a_key_no_header_is_sent(key: str | None) -> None:
     with Server(HELLO) as server:
 
         async def run() -> None:
-            provider = OpenAIChatProvider(server.url, key, trust_env=False)
+            provider = OpenAIChatProvider(server.url, key, environ={})
             await collect(provider)
             await provider.aclose()
 
@@ -249,16 +250,57 @@ def test_user_and_query_of_the_url_are_in_no_error() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_the_environment_is_trusted_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy named in the environment is passed by unless ``trust_env``."""
-    with Server(HELLO) as server:
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.delenv("no_proxy", raising=False)
-        assert text_of(ask(server.url)) == "Hello"
-        with pytest.raises(LLMError) as caught:
-            ask(server.url, trust_env=True)
-        assert caught.value.reason is Reason.CONNECTION
+@pytest.mark.parametrize(
+    ("environ", "by_proxy"),
+    [
+        ({}, False),
+        ({"HTTP_PROXY": "PROXY"}, True),
+        ({"http_proxy": "PROXY", "HTTP_PROXY": "http://127.0.0.1:9"}, True),
+        ({"ALL_PROXY": "PROXY"}, True),
+        ({"all_proxy": "PROXY", "no_proxy": "example.org"}, True),
+        ({"https_proxy": "PROXY"}, False),
+        ({"http_proxy": "PROXY", "NO_PROXY": "*"}, False),
+        ({"http_proxy": "PROXY", "no_proxy": "localhost, 127.0.0.1"}, False),
+        ({"http_proxy": "PROXY", "no_proxy": "127.0.0.0/8"}, False),
+        ({"http_proxy": "PROXY", "no_proxy": "127.0.0.1:1"}, True),
+    ],
+)
+def test_the_given_environment_names_the_proxy(environ: dict[str, str], by_proxy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the mapping that was handed in counts, in lower case before upper, and no_proxy is obeyed."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with Server(HELLO) as server, Server(HELLO) as proxy:
+        named = {name: value.replace("PROXY", proxy.url.replace("//", "//u:hush@")) for name, value in environ.items()}
+        assert text_of(ask(server.url, environ=named)) == "Hello"
+        assert (len(proxy.requests), len(server.requests)) == ((1, 0) if by_proxy else (0, 1))
+        if by_proxy:
+            assert proxy.requests[0].target == f"{server.url}/v1/chat/completions"
+            assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "text"),
+    [
+        ({"http_proxy": "socks5://u:hush@127.0.0.1:1"}, "SOCKS"),
+        ({"http_proxy": "ftp://u:hush@127.0.0.1"}, "http_proxy"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_a_configuration_error(environ: dict[str, str], text: str) -> None:
+    """It is refused when the provider is made, and its password is not shown."""
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        OpenAIChatProvider("http://127.0.0.1:1", environ=environ)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"])
+def test_certificates_that_cannot_be_read_are_a_configuration_error(name: str, tmp_path: Path) -> None:
+    """The error names the file; nothing is sent without the certificates that were asked for."""
+    (tmp_path / "bad.pem").write_text("none")
+    missing = {name: str(tmp_path / "bad.pem")}
+    if name == "SSL_CERT_DIR":
+        OpenAIChatProvider("https://127.0.0.1:1", environ={name: str(tmp_path)})
+        return
+    with pytest.raises(ConfigurationError, match=r"bad\.pem"):
+        OpenAIChatProvider("https://127.0.0.1:1", environ=missing)
 
 
 def test_a_server_that_refuses_the_usage_option_is_asked_without() -> None:
@@ -267,7 +309,7 @@ def test_a_server_that_refuses_the_usage_option_is_asked_without() -> None:
     with Server(refusal, HELLO) as server:
 
         async def run() -> None:
-            provider = OpenAIChatProvider(server.url, trust_env=False)
+            provider = OpenAIChatProvider(server.url, environ={})
             assert text_of(await collect(provider)) == text_of(await collect(provider)) == "Hello"
             await provider.aclose()
 

@@ -45,7 +45,7 @@ def _given(provider: Provider, model: str = "m") -> Generator[tuple[Provider, st
 @contextlib.contextmanager
 def _served(folder: Path) -> Generator[tuple[Provider, str]]:
     with Server(stream(delta("hel"), delta("lo", "stop"))) as server:
-        yield OpenAIChatProvider(server.url, trust_env=False), "m"
+        yield OpenAIChatProvider(server.url, environ={}), "m"
 
 
 @contextlib.contextmanager
