@@ -45,6 +45,8 @@ class Asked(NamedTuple):
 
 def run_there(asked: Asked, folder: Path) -> Outcome:
     """Start the run, watch it to its end, and say what it came to. Running a function trusts its workspace. Raises Stop."""
+    from openprogram_clients import ConnectionLost
+
     place = address_of(asked.target, folder)
     begun = time.monotonic()
     with connected(place.root, trust=True) as client, progress("still running") as shown:
@@ -62,8 +64,11 @@ def run_there(asked: Asked, folder: Path) -> Outcome:
                 watch=True,
             )
             interrupts.run = run
-            read = _watch(run)
-            info = run.info()
+            try:
+                read = _watch(run)
+                info = run.info()
+            except ConnectionLost as error:
+                raise Stop(UNAVAILABLE, f"{error}; the run {run.id} then reads interrupted") from error
         shown.quiet()
     return outcome_of(info, seconds=asked.seconds, pressed=interrupts.pressed > 0, read=read)
 

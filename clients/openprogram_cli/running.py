@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from openprogram.agentic_programming.session import Session
 
 GRACE_S = 2.0
+MOST_CAUSES = 20
 
 
 class Deadline:
@@ -112,7 +114,8 @@ def execute(
                 shown.quiet()
     except BaseException as error:
         failure = _failure(error, deadline)
-    node = _node_since(session, before, role, name)
+    is_lost = failure is not None and failure.code == UNAVAILABLE
+    node = None if is_lost else _node_since(session, before, role, name)
     return Outcome(result, session.id if session else None, node, failure)
 
 
@@ -140,6 +143,8 @@ def _failure(error: BaseException, deadline: Deadline) -> Failure:
         return Failure(OK, "", details, ended=True)
     if isinstance(error, KeyboardInterrupt):
         return Failure(INTERRUPTED, "interrupted", details, ended=True)
+    if (lost := _lost(error)) is not None:
+        return Failure(UNAVAILABLE, str(lost), {"type": "ConnectionLost", "message": str(lost)})
     if isinstance(error, ConfigurationError):
         return Failure(UNAVAILABLE, str(error), details)
     if isinstance(error, BrokenPipeError) and streams.is_broken():
@@ -148,6 +153,20 @@ def _failure(error: BaseException, deadline: Deadline) -> Failure:
         details["message"] = f"the function called sys.exit({error.code!r})"
         return Failure(FAILED, f"{details['message']}, so it did not return", details)
     return Failure(FAILED, users_traceback(error).rstrip(), details)
+
+
+def _lost(error: BaseException) -> BaseException | None:
+    """That the daemon went away, when that is behind an error."""
+    if "openprogram_clients.errors" not in sys.modules:  # it had no part in this run
+        return None
+    from openprogram_clients.errors import ConnectionLost
+
+    seen: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if seen is None or isinstance(seen, ConnectionLost):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def _message(error: BaseException) -> str:

@@ -74,6 +74,7 @@ class Run:
         self.failure: BaseException | None = None
         self.begun: asyncio.Task[bool] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[CancelResult] | None = None
         self.hidden = False
         self.assigned = False
         self.cancelled = False
@@ -302,13 +303,18 @@ class Runs:
         if run is None:
             info = await self.result(run_id, 0)
             return CancelResult(outcome="ended", state=info.state)
+        # Whoever asked may go away before the grace is over; the run ends all the same.
+        run.ending = asyncio.ensure_future(self._cancel(run, grace_s))
+        return await asyncio.shield(run.ending)
+
+    async def _cancel(self, run: Run, grace_s: float) -> CancelResult:
         if run.begun is not None:
             await asyncio.wait([run.begun])
         run.cancelled = True
         outcome: Any = "cancelled"
         if run.assigned:
             assert self.hosts is not None
-            outcome = await self.hosts.cancel(run_id, grace_s)
+            outcome = await self.hosts.cancel(run.params.run_id, grace_s)
         elif run.task is not None:
             run.task.cancel()
         await run.ended.wait()

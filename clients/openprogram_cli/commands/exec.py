@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from openprogram_cli import outcome, output
-from openprogram_cli.exits import usage
+from openprogram_cli.exits import UNAVAILABLE, usage
 from openprogram_cli.shared import Local, connected
 from openprogram_cli.streams import as_utf8, discard_stdout
 
@@ -72,7 +74,27 @@ def _there(turn: _Turn, session: str | None, seconds: float | None, as_json: boo
     with connected() as client:
         provider = RemoteProvider(client.connection, model=model, workspace=client.workspace)
         recorded = Session(session, title=turn.title, store=RemoteStore(client.connection))
-        return _take(turn, recorded, seconds, as_json, provider)
+        with _unrecorded() as complaints:
+            shown, found = _take(turn, recorded, seconds, as_json, provider)
+        if found.failure is None or found.failure.code != UNAVAILABLE:  # a daemon that is gone says it all
+            for message in complaints:
+                output.complain(message)
+        return shown, found
+
+
+@contextlib.contextmanager
+def _unrecorded() -> Generator[list[str]]:
+    """What the library logs of nodes that it could not record."""
+    from openprogram.context.scope import logger
+
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
 
 
 def _take(turn: _Turn, recorded: Session | None, seconds: float | None, as_json: bool, provider: Provider | None) -> tuple[Streamed, Outcome]:

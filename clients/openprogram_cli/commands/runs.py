@@ -55,7 +55,7 @@ def _iso(moment: float | None) -> str | None:
 
 
 def _duration(info: RunInfo) -> float | None:
-    if not info.started_at:
+    if not info.started_at or (info.state == "interrupted" and info.ended_at == info.started_at):  # nobody was there to see it end
         return None
     return round(max((info.ended_at or time.time()) - info.started_at, 0.0), 3)
 

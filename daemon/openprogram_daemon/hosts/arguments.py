@@ -46,6 +46,5 @@ def not_loaded(failure: Failure, root: Path) -> RefusedError:
     """A file that cannot be imported: a mistake in its text is the caller's, whatever else it raises is told with its traceback in ``data``."""
     error = failure.error
     if failure.is_in_the_text:
-        said = str(error["message"]).rpartition(" (")[0] or error["message"]  # Python adds the place, which stands before it here
-        return RefusedError(ErrorCode.USAGE, f"{relative(error['file'], root)}:{error['line']}: {said}", error)
+        return RefusedError(ErrorCode.USAGE, f"{relative(error['file'], root)}:{error['line']}: {error['message']}", error)
     return RefusedError(ErrorCode.LOAD, failure.shown(root), error)

@@ -97,6 +97,8 @@ class Worker:
                 self._modules[file] = import_file(Path(file), self._imports)
         except BaseException as raised:
             _, error = calling.error_of(raised)
+            if isinstance(raised, SyntaxError):
+                error["message"] = raised.msg  # the place is told beside it
             if isinstance(raised, SystemExit):
                 error["message"] = f"the module called sys.exit({raised.code!r}) when it was imported; guard that with `if __name__ == '__main__':`"
             error["file"], error["line"] = calling.position_of(raised, params.root)

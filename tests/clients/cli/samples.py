@@ -72,8 +72,8 @@ def stubborn():
     while True:
         try:
             time.sleep(60)
-        except KeyboardInterrupt:
-            pass
+        except BaseException:
+            Path("interrupted").touch()
 
 
 @agentic_function
