@@ -11,13 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from openprogram.agentic_programming import decision
     from openprogram.agentic_programming.function import agentic_function
+    from openprogram.agentic_programming.llm import llm
     from openprogram.agentic_programming.runtime import Runtime, create_runtime
     from openprogram.agentic_programming.session import session
     from openprogram.errors import DecisionError, LLMError, NoModelError, OpenProgramError
     from openprogram.remote import connect
 
 __version__ = "0.1.0"
-__all__ = ["DecisionError", "LLMError", "NoModelError", "OpenProgramError", "Runtime", "agentic_function", "connect", "create_runtime", "decision", "session"]
+__all__ = [
+    "DecisionError",
+    "LLMError",
+    "NoModelError",
+    "OpenProgramError",
+    "Runtime",
+    "agentic_function",
+    "connect",
+    "create_runtime",
+    "decision",
+    "llm",
+    "session",
+]
 
 _HOMES = {
     "DecisionError": "openprogram.errors",
@@ -28,6 +41,7 @@ _HOMES = {
     "agentic_function": "openprogram.agentic_programming.function",
     "connect": "openprogram.remote",
     "create_runtime": "openprogram.agentic_programming.runtime",
+    "llm": "openprogram.agentic_programming.llm",
     "session": "openprogram.agentic_programming.session",
 }
 

@@ -9,6 +9,7 @@
     │   └── UnknownModelError (ValueError)
     ├── LLMError                          a model request failed for good
     ├── DecisionError (ValueError)        the model never produced a valid pick
+    ├── CheckFailedError (ValueError)     no result passed the check of validate_and_retry
     ├── StructuredOutputError             response_format could not be honoured
     │   ├── StructuredOutputSchemaError       code invalid_schema
     │   ├── StructuredOutputUnsupportedError  code unsupported
@@ -141,6 +142,15 @@ class DecisionError(OpenProgramError, ValueError):
         self.reply = reply
         self.attempts = attempts
         self.node_ids = node_ids
+
+
+class CheckFailedError(OpenProgramError, ValueError):
+    """No result passed the check of ``validate_and_retry``: ``result`` is the last one, ``problem`` what was wrong with it."""
+
+    def __init__(self, message: str, *, result: Any, problem: str) -> None:
+        super().__init__(message)
+        self.result = result
+        self.problem = problem
 
 
 class StructuredOutputError(OpenProgramError):

@@ -56,14 +56,19 @@ def result(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> An
     outcome = result_of(pick, runtime=runtime, context=context)
     if pick.option.kind != "function" or not inspect.isawaitable(outcome):
         return outcome
-    from openprogram.agentic_programming.runtime.loop import run
-
-    return run(lambda: _awaited(outcome))
+    return waited(outcome)
 
 
 async def aresult(pick: Pick, *, runtime: Any, context: Mapping[str, Any] | None) -> Any:
     """`result` on the caller's loop."""
     return await aresult_of(pick, runtime=runtime, context=context)
+
+
+def waited(outcome: Awaitable[Any]) -> Any:
+    """What an awaitable gives, awaited on the background loop."""
+    from openprogram.agentic_programming.runtime.loop import run
+
+    return run(lambda: _awaited(outcome))
 
 
 async def _awaited(outcome: Awaitable[Any]) -> Any:

@@ -11,21 +11,10 @@ from typing import Any
 import pytest
 
 from openprogram import DecisionError, OpenProgramError, Runtime, agentic_function, decision, session
-from openprogram.context.messages import Message, text_of
+from openprogram.context.messages import text_of
 from openprogram.providers.base import Finish, Profile, TextDelta
-from openprogram.providers.scripted import Reply, ScriptedProvider
 from openprogram.store.memory import MemoryStore
-
-
-def scripted(*replies: Reply, **options: Any) -> tuple[Runtime, ScriptedProvider]:
-    """A runtime on a script, and the script."""
-    provider = ScriptedProvider(replies, **options)
-    return Runtime(provider=provider), provider
-
-
-def shown(messages: list[Message]) -> str:
-    """All text of a prompt."""
-    return "\n".join(text_of(message) for message in messages)
+from tests.openprogram.decision.scripts import scripted, shown
 
 
 def _made(runtime: Runtime, options: Any, **settings: Any) -> Any:
@@ -208,6 +197,7 @@ def test_a_model_that_never_picks_is_a_decision_error(decide: Callable[..., Any]
         nodes = [node.id for node in record.nodes() if node.role == "llm"]
     error = caught.value
     assert isinstance(error, OpenProgramError) and isinstance(error, ValueError)
+    assert error.kind in str(error) and error.reply[:40] in str(error)
     assert (error.kind, error.path, error.attempts) == ("type_mismatch", "$.order", 2)
     assert error.reply.startswith('{"call": "refund"') and len(error.reply) <= 300
     assert list(error.node_ids) == nodes and len(nodes) == 2
@@ -310,6 +300,36 @@ def test_the_runtime_comes_from_the_function_around() -> None:
 
     assert route(runtime) == (runtime, runtime)
     assert asyncio.run(aroute(runtime)) == (runtime, runtime)
+
+
+def test_the_runtime_that_was_asked_is_the_one_filled_in(decide: Callable[..., Any]) -> None:
+    """One passed explicitly goes before the ambient one, for the question and for what was picked."""
+    ambient, _ = scripted()
+    asked, _ = scripted('{"call": "look"}')
+
+    def look(runtime: Any = None) -> Any:
+        return runtime
+
+    @agentic_function
+    def route(runtime: Runtime) -> Any:
+        return decide(asked, [look, "stop"])
+
+    assert route(ambient) is asked
+
+
+@pytest.mark.parametrize("context", ["text", [1], 3])
+def test_context_is_a_mapping(decide: Callable[..., Any], context: Any) -> None:
+    """Anything else is refused before any request."""
+    runtime, provider = scripted()
+    with pytest.raises(TypeError, match="context"):
+        decide(runtime, ["a"], context=context)
+    assert provider.requests == []
+
+
+def test_a_runtime_is_a_runtime() -> None:
+    """What is none is refused with its own words, not with an AttributeError."""
+    with pytest.raises(TypeError, match="'not one'"):
+        decision.make("Pick one.", ["a"], runtime="not one")
 
 
 def test_without_a_runtime_there_is_a_reason() -> None:

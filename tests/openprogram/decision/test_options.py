@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import threading
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -133,11 +134,16 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a tuple of four in a list": ([("a", "b", {}, 1)], TypeError, "option 1"),
     "a marked function in a list": ([decision.value(greet)], TypeError, "option 1"),
     "a class": ({"a": Signal}, TypeError, "decision.value"),
+    "a generic alias": ({"a": list[int]}, TypeError, "decision.value"),
+    "an alias of typing": ({"a": typing.List}, TypeError, "decision.value"),  # noqa: UP006
+    "a method without its object": ([Desk.refund], TypeError, "bound"),
     "a builtin without a signature": ({"a": max}, ValueError, "signature"),
     "a schema with two item templates": ({"a": ("d", {"x": [str, int]})}, TypeError, "exactly one"),
     "a schema with no item template": ({"a": ("d", {"x": []})}, TypeError, "exactly one"),
     "two item templates deep inside": ({"a": ("d", {"x": {"y": [{"z": [str, int]}]}})}, TypeError, "field 'z'"),
     "a field called decision": ({"a": ("d", {"decision": str})}, ValueError, "decision"),
+    "an empty field name": ({"a": ("d", {"": str})}, TypeError, "non-empty"),
+    "a nested object that reads as a meta-spec": ({"a": ("d", {"x": {"type": str, "description": str}})}, TypeError, "'fields'"),
     "a field name that is no text": ({"a": ("d", {1: str})}, TypeError, "field name"),
     "a field that is no type": ({"a": ("d", {"x": 3})}, TypeError, "field 'x'"),
     "a field of a type beyond JSON": ({"a": ("d", {"x": threading.Thread})}, TypeError, "JSON"),
