@@ -37,6 +37,7 @@ from openprogram.providers.wire import DONE, Fields, Reader, Wire, object_of
 
 _POOL = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # how many go out at once is for `Limits` to say
 _DRAIN_S = 0.2
+_AFTER_END_S = 1.0
 
 
 class HttpProvider:
@@ -170,7 +171,7 @@ async def _documented(response: httpx.Response, reader: Reader, where: Where) ->
 async def _streamed(response: httpx.Response, reader: Reader, where: Where) -> AsyncGenerator[ModelEvent]:
     try:
         async with aclosing(sse_events(response, where)) as events:
-            async for sse in events:
+            while (sse := await _next(events, reader)) is not None:
                 for event in _fed(reader, sse, where):
                     yield event
                 if reader.done:
@@ -179,6 +180,15 @@ async def _streamed(response: httpx.Response, reader: Reader, where: Where) -> A
     except httpx.TransportError:
         if not reader.finished:
             raise
+
+
+async def _next(events: AsyncIterator[Event], reader: Reader) -> Event | None:
+    """The next event, None at the end. Once a reply is over only a count can follow, and a server that stays silent then is not waited for."""
+    try:
+        async with asyncio.timeout(_AFTER_END_S if reader.finished else None):
+            return await anext(events)
+    except (StopAsyncIteration, TimeoutError):
+        return None
 
 
 def _fed(reader: Reader, event: Event, where: Where) -> Iterable[ModelEvent]:

@@ -178,6 +178,8 @@ _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "exceed_context_size_error": 400,
     "timeout_error": 504,
+    "server_error": 500,
+    "invalid_prompt": 400,
 }
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _HINTS = {
@@ -304,8 +306,10 @@ def _until(text: str) -> float | None:
 
 def _retry_delay(payload: Any) -> str:
     """``retryDelay`` of the first RetryInfo in a Google error body, or an empty text."""
+    if isinstance(payload, list):
+        payload = cast("list[Any]", payload)[0] if payload else None
     try:
-        fields = payload.get("error", payload)
+        fields: Any = payload.get("error", payload)
         return next((str(item["retryDelay"]) for item in fields["details"] if "retryDelay" in item), "")
     except (AttributeError, KeyError, TypeError):
         return ""
