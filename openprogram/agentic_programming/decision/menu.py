@@ -31,24 +31,34 @@ def _render_option(option: Option) -> str:
         parts.append("…")
     lines = [f"{option.name}({', '.join(parts)})", *(f"  {line}" for line in option.description.strip().splitlines())]
     for name, schema in option.properties.items():
-        lines += _details(name, schema, name in required, root)
+        lines += _details(_shown(name), schema, name in required, root)
     example = {"call": option.name, "args": {name: placeholder(schema, root) for name, schema in option.properties.items() if name in required}}
-    return "\n".join([*lines, f"  Call: {json.dumps(example, ensure_ascii=False)}"])
+    return "\n".join([*lines, f"  Call: {_json(example)}"])
+
+
+def _json(value: Any) -> str:
+    """JSON on one line, with what would not show, or break the line, escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else json.dumps(name)
 
 
 def _signature_part(name: str, schema: Schema, required: bool, root: Schema) -> str:
-    text = f"{name}: {type_name(schema, root)}"
+    text = f"{_shown(name)}: {type_name(schema, root)}"
     if required:
         return text
-    return f"{text} = {json.dumps(schema['default'], ensure_ascii=False)}" if "default" in schema else f"{text} = …"
+    return f"{text} = {_json(schema['default'])}" if "default" in schema else f"{text} = …"
 
 
 def _details(path: str, schema: Schema, required: bool, root: Schema, depth: int = 0) -> list[str]:
     """A line for a field that has more to say than its type, and for such fields inside it."""
-    notes = [schema["description"]] if schema.get("description") else []
+    notes = [" ".join(schema["description"].split())] if schema.get("description") else []
     body = resolve(schema, root)
     if allowed := _allowed(body, root):
-        notes.append(f"one of {', '.join(json.dumps(item, ensure_ascii=False) for item in allowed)}")
+        notes.append(f"one of {', '.join(_json(item) for item in allowed)}")
     if not required:
         notes.append("optional")
     lines = [f"  - {path}: {'; '.join(notes)}"] if notes else []
@@ -57,7 +67,7 @@ def _details(path: str, schema: Schema, required: bool, root: Schema, depth: int
     if body.get("type") == "array" and isinstance(body.get("items"), dict):
         lines += _details(f"{path}[]", body["items"], True, root, depth + 1)
     for name, inner in body.get("properties", {}).items():
-        lines += _details(f"{path}.{name}", inner, name in body.get("required", ()), root, depth + 1)
+        lines += _details(f"{path}.{_shown(name)}", inner, name in body.get("required", ()), root, depth + 1)
     return lines
 
 

@@ -154,3 +154,15 @@ def test_a_type_that_holds_itself_has_an_end() -> None:
     """The example of a recursive type stops at some depth."""
     schema: dict[str, Any] = {"$ref": "#/$defs/T", "$defs": {"T": {"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}, "required": ["t"]}}}
     assert json.dumps(placeholder(schema, schema)).count("t") == 5
+
+
+def test_what_would_break_a_line_is_escaped() -> None:
+    """Names, descriptions and allowed values with line breaks stay on the line of their field; other scripts are shown as they are."""
+    text = decision.render_options([("emit", "Emit.", {"a\nb": str, "c": {"description": "two\nlines"}, "d": {"options": ["x\u2028y", "ü"]}, "größe": int})])
+    assert text.splitlines()[2:] == [
+        'emit("a\\nb": str, c: str, d: str, größe: int)',
+        "  Emit.",
+        "  - c: two lines",
+        '  - d: one of "x\\u2028y", "ü"',
+        r'  Call: {"call": "emit", "args": {"a\nb": "<str>", "c": "<str>", "d": "x\u2028y", "gr\u00f6\u00dfe": 0}}',
+    ]
