@@ -90,6 +90,25 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
 
 
+MAIN = "main"
+"""The name of the branch that a session begins with."""
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch of a session: a frame (``id``) without owner, with a name that is unique in the session.
+
+    It sees ``parent``'s base and the first ``base`` entries of its log, then what enters its own log; a branch without parent begins with nothing. The main
+    branch is called `MAIN`.
+    """
+
+    id: str
+    session: str
+    name: str = ""
+    parent: str | None = None
+    base: int = 0
+    created_at: float = 0.0
+
+
 class LogEntry(NamedTuple):
     """An entry of a view log: the node that closed and, for a code node, how long its own frame's log was at that moment."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from openprogram.context.call import Call, Close, Frame, LogEntry, SessionInfo
+from openprogram.context.call import Branch, Call, Close, Frame, LogEntry, SessionInfo
 
 
 @runtime_checkable
@@ -37,9 +37,10 @@ class Store(Protocol):
     def append(self, call: Call, *, opens: Frame | None = None) -> Call:
         """Write a node and, for a function, the frame it opens, in one commit.
 
-        Returns the node with ``seq``, and where they were left open ``predecessor`` (the last entry of its frame's log) and, for an llm node, ``reads =
-        (frame, length of the log now)``, filled in. ``opens.base`` is set to the length of the parent's log now. Raises StoreError for an id that exists
-        already or an unknown frame.
+        Returns the node with ``seq``, and where they were left open ``predecessor`` (the last entry of its frame's log; of a branch whose log is empty, the
+        entry after which it was made) and, for an llm node, ``reads = (frame, length of the log now)``, filled in. ``opens.base`` is set to the length of the
+        parent's log now. Raises StoreError for an id that exists already, an unknown frame, a ``predecessor`` that the session does not hold, and a node that
+        would have none although its branch goes on from somewhere.
         """
         ...
 
@@ -69,6 +70,23 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release everything; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class Branching(Protocol):
+    """What a store has besides where its sessions can have branches."""
+
+    def open_branch(self, branch: Branch) -> Branch:
+        """Write a branch; its name is made up where it is empty.
+
+        Raises StoreError for an id or name that exists already, and for a parent that is no branch of the session or has fewer than ``base`` entries;
+        UsageError for a name that cannot be one.
+        """
+        ...
+
+    def branches(self, session_id: str) -> list[Branch]:
+        """The branches of a session, the main one first, then as they were made. Raises UnknownSessionError."""
         ...
 
 

@@ -9,14 +9,23 @@ MAX_LENGTH = 200
 
 def check_session_id(session_id: str) -> str:
     """The id itself; raises UsageError (a ValueError) for one that is empty, too long, not printable or a path."""
-    if not isinstance(session_id, str):
-        raise UsageError(f"a session id is a string, not {type(session_id).__name__}")
-    if not session_id:
-        raise UsageError("a session id may not be empty; leave it out to get a new one")
-    if len(session_id) > MAX_LENGTH:
-        raise UsageError(f"a session id may have up to {MAX_LENGTH} characters, this one has {len(session_id)}: {session_id[:40]!r}…")
-    if not session_id.isprintable():
-        raise UsageError(f"a session id may hold printable characters only, this one does not: {session_id!r}")
-    if session_id in {".", ".."} or "/" in session_id or "\\" in session_id:
-        raise UsageError(f"a session id may not be a path: {session_id!r}; use letters, digits, '-' and '_'")
-    return session_id
+    return _checked("session id", session_id)
+
+
+def check_branch_name(name: str) -> str:
+    """The name itself; raises UsageError as `check_session_id` does."""
+    return _checked("branch name", name)
+
+
+def _checked(what: str, text: str) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"a {what} is a string, not {type(text).__name__}")
+    if not text:
+        raise UsageError(f"a {what} may not be empty; leave it out to get a new one")
+    if len(text) > MAX_LENGTH:
+        raise UsageError(f"a {what} may have up to {MAX_LENGTH} characters, this one has {len(text)}: {text[:40]!r}…")
+    if not text.isprintable():
+        raise UsageError(f"a {what} may hold printable characters only, this one does not: {text!r}")
+    if text in {".", ".."} or "/" in text or "\\" in text:
+        raise UsageError(f"a {what} may not be a path: {text!r}; use letters, digits, '-' and '_'")
+    return text

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from openprogram.context.call import TERMINAL, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
+from openprogram.context.call import MAIN, TERMINAL, Branch, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
 from openprogram.errors import StoreClosedError, StoreError, UnknownSessionError
-from openprogram.store import forks, rows
-from openprogram.store.ids import check_session_id
+from openprogram.store import branching, forks, rows
+from openprogram.store.ids import check_branch_name, check_session_id
 
 
 class MemoryStore:
@@ -36,6 +36,7 @@ class MemoryStore:
         self._frames: dict[str, Frame] = {}
         self._opened_by: dict[str, str] = {}
         self._logs: dict[str, list[LogEntry]] = {}
+        self._branches: dict[str, Branch] = {}
 
     @contextmanager
     def _open(self) -> Generator[None]:
@@ -102,7 +103,7 @@ class MemoryStore:
         with self._open():
             self._check(call, opens)
             log = self._logs[call.frame]
-            predecessor = call.predecessor or (log[-1].node if log else None)
+            predecessor = call.predecessor or (log[-1].node if log else self._before(call))
             reads = call.reads or (Reads(call.frame, len(log)) if call.role == "llm" else None)
             seq = self._touch(call.session, added=1).nodes
             self._payloads.update(packer.payloads)
@@ -113,6 +114,18 @@ class MemoryStore:
                 self._add_frame(msgspec.structs.replace(opens, base=base))
         return msgspec.structs.replace(call, seq=seq, predecessor=predecessor, reads=reads)
 
+    def _before(self, call: Call) -> str | None:
+        """What the first node of a branch follows: the entry after which the branch was made."""
+        frame = self._frames[call.frame]
+        while frame.owner is None and frame.parent is not None:
+            if frame.base:
+                log = self._logs.get(frame.parent, [])
+                if len(log) < frame.base:
+                    raise branching.broken(call.id, frame)
+                return log[frame.base - 1].node
+            frame = self._frames[frame.parent]
+        return None
+
     def _check(self, call: Call, opens: Frame | None) -> None:
         self._session(call.session)
         frame = self._frames.get(call.frame)
@@ -120,6 +133,8 @@ class MemoryStore:
             raise StoreError(f"node {call.id} cannot enter frame {call.frame!r}: session {call.session!r} has no such frame")
         if call.id in self._rows:
             raise StoreError(f"a node {call.id} exists already; nothing that was written is overwritten")
+        if call.predecessor is not None and (call.predecessor not in self._rows or self._rows[call.predecessor].session != call.session):
+            raise branching.unknown_predecessor(call.id, call.predecessor, call.session)
         if opens is None:
             return
         if opens.id in self._frames or (opens.owner is not None and opens.owner in self._opened_by):
@@ -178,6 +193,27 @@ class MemoryStore:
         """See `Store.log`."""
         with self._open():
             return self._logs.get(frame_id, [])[max(0, start) : None if stop is None else max(0, stop)]
+
+    def open_branch(self, branch: Branch) -> Branch:
+        """See `Branching.open_branch`."""
+        if branch.name:
+            check_branch_name(branch.name)
+        with self._open():
+            info = self._session(branch.session)
+            names = {MAIN, *(other.name for other in self._branches.values() if other.session == branch.session)}
+            parent = None if branch.parent is None else self._frames.get(branch.parent)
+            length = len(self._logs.get(branch.parent or "", []))
+            branching.check(branch, parent, length, taken=branch.name in names, exists=branch.id in self._frames)
+            branch = msgspec.structs.replace(branch, name=branch.name or branching.made_up_name(names), created_at=branch.created_at or time.time())
+            self._add_frame(Frame(id=branch.id, session=info.id, parent=branch.parent, base=branch.base))
+            self._branches[branch.id] = branch
+            return branch
+
+    def branches(self, session_id: str) -> list[Branch]:
+        """See `Branching.branches`."""
+        with self._open():
+            info = self._session(session_id)
+            return [branching.main_branch(info), *(branch for branch in self._branches.values() if branch.session == session_id)]
 
     def close(self) -> None:
         """Forget everything."""

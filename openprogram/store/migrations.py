@@ -43,11 +43,17 @@ SECOND = (
     "CREATE INDEX runs_active ON runs (started) WHERE ended IS NULL",
 )
 
+THIRD = (
+    # A branch is a frame without owner; the main one of a session is named in its row.
+    "CREATE TABLE branches (frame TEXT PRIMARY KEY, session TEXT NOT NULL, name TEXT NOT NULL, created REAL NOT NULL)",
+    "CREATE UNIQUE INDEX branches_by_name ON branches (session, name)",
+)
+
 # How long the processes that have an old store open are waited for: they may be about to end.
 _PATIENCE_S = 5.0
 
 Migration = Sequence[str]
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
 
 
 def version_of(connection: sqlite3.Connection, path: Path, latest: int = len(MIGRATIONS)) -> int:

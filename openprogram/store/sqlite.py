@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from openprogram.context.call import TERMINAL, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
+from openprogram.context.call import TERMINAL, Branch, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
 from openprogram.errors import StoreError, UnknownSessionError
-from openprogram.store import files, forks, owners, rows
+from openprogram.store import branching, files, forks, owners, rows
 from openprogram.store.engine import Access, Options, mark_interrupted
 from openprogram.store.ids import check_session_id
 from openprogram.store.writer import Work
@@ -129,7 +129,7 @@ class SqliteStore:
             raise self._unknown(row.session)
         _check_frame(connection, row.frame, row.session, f"node {row.id} cannot enter")
         length, last = _end_of_log(connection, row.frame)
-        row = row._replace(seq=seq[0], predecessor=row.predecessor or last)
+        row = row._replace(seq=seq[0], predecessor=branching.predecessor(connection, row, last))
         if row.role == "llm" and row.reads_frame is None:
             row = row._replace(reads_frame=row.frame, reads_upto=length)
         _keep(connection, payloads)
@@ -220,6 +220,32 @@ class SqliteStore:
         query = "SELECT node, inner_length FROM log WHERE frame = ? AND pos >= ? AND pos < ? ORDER BY pos"
         bounds = (frame_id, max(0, start), 2**62 if stop is None else max(0, stop))
         return self._access.read(lambda connection: [LogEntry._make(row) for row in connection.execute(query, bounds)])
+
+    def open_branch(self, branch: Branch) -> Branch:
+        """See `Branching.open_branch`."""
+        return self.write(self.opening_branch(branch))
+
+    def opening_branch(self, branch: Branch) -> Work[Branch]:
+        """The work of `open_branch`, for a transaction that writes more than that. Raises UsageError for a name that cannot be one."""
+        opening = branching.opening(branch)
+
+        def work(connection: sqlite3.Connection) -> Branch:
+            if _session(connection, branch.session) is None:
+                raise self._unknown(branch.session)
+            return opening(connection)
+
+        return work
+
+    def branches(self, session_id: str) -> list[Branch]:
+        """See `Branching.branches`."""
+
+        def work(connection: sqlite3.Connection) -> list[Branch]:
+            info = _session(connection, session_id)
+            if info is None:
+                raise self._unknown(session_id)
+            return branching.branches_of(connection, info)
+
+        return self._access.read(work)
 
     def close(self) -> None:
         """Commit what is on its way, then close the file; may be called twice."""

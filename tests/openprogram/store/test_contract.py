@@ -85,8 +85,9 @@ def test_a_node_is_read_as_it_was_written(store: Store) -> None:
     """Every field of a node comes back, merged with what it was closed with."""
     info = store.create_session("s")
     message = text_message("user", "hi")
-    opened = store.append(node(info, "llm", name="m\0\ud800", caller="code-1", predecessor="llm-0", input={"messages": [message]}, metadata={"a": 1, "b": 1}))
-    assert (opened.seq, opened.predecessor, opened.reads) == (1, "llm-0", Reads(info.frame, 0))
+    store.append(node(info, "user", id="said", input="hello"))
+    opened = store.append(node(info, "llm", name="m\0\ud800", caller="code-1", predecessor="said", input={"messages": [message]}, metadata={"a": 1, "b": 1}))
+    assert (opened.seq, opened.predecessor, opened.reads) == (2, "said", Reads(info.frame, 0))
     assert opened.is_open
     closed = store.finish(done(opened, output="yo", exchanges=(message, {"x": 1}), metadata={"b": 2, "c": 3}))
     plain = {"role": "user", "blocks": [{"type": "text", "text": "hi"}]}
@@ -96,12 +97,12 @@ def test_a_node_is_read_as_it_was_written(store: Store) -> None:
         role="llm",
         name="m\0\ud800",
         frame=info.frame,
-        seq=1,
+        seq=2,
         status="completed",
         input={"messages": [plain]},
         output="yo",
         caller="code-1",
-        predecessor="llm-0",
+        predecessor="said",
         reads=Reads(info.frame, 0),
         exchanges=(plain, {"x": 1}),
         metadata={"a": 1, "b": 2, "c": 3},
@@ -109,7 +110,7 @@ def test_a_node_is_read_as_it_was_written(store: Store) -> None:
         ended_at=2.5,
     )
     assert store.node(opened.id) == closed
-    assert store.page("s") == [closed]
+    assert store.page("s", after=1) == [closed]
 
 
 def test_what_is_stored_is_a_snapshot(store: Store) -> None:
