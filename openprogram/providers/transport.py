@@ -163,7 +163,9 @@ def transport_error(where: Where, error: Exception) -> OpenProgramError:
 # Failures that the server reports
 
 _TOO_LONG = re.compile(
-    r"context[_ ]length|context[_ ]size|context window|maximum context|(prompt|input|request) is too long|token count exceeds|too many (input )?tokens", re.I
+    r"context[_ ]length|context[_ ]size|context window|maximum context|(prompt|input|request) is too long"
+    r"|token count( \(\d+\))? exceeds|too many (input )?tokens",
+    re.I,
 )
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.I)
 _FILTER = re.compile(r"content_filter|content_policy|content management policy", re.I)
@@ -196,8 +198,17 @@ def status_error(where: Where, status: int, headers: Mapping[str, str], body: by
     hint = f"; {_HINTS[reason]}" if reason in _HINTS else ""
     if status == 404:
         hint = f"; is {where.url} the right address, and the model's name?"
+    if 300 <= status < 400:
+        hint = f"; {where.url} redirects to {_target(headers)}, which is not followed, since the key would go along: name that as the base URL"
     after = retry_after(headers, payload)
     return where.error(f"HTTP {status}: {_detail(payload) or text or 'no details'}{hint}", reason, retryable=retryable, status=status, retry_after_s=after)
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    try:
+        return printable_url(httpx.URL(headers.get("location", "")))
+    except httpx.InvalidURL:
+        return "an address that is malformed"
 
 
 def payload_error(where: Where, error: Any) -> LLMError:

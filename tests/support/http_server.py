@@ -16,18 +16,20 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
-Ending = Literal["close", "keep", "stale", "reset", "hang"]
+Ending = Literal["close", "keep", "stale", "reset", "hang", "cut"]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``chunks`` are written one by one. ``ending``: close the socket, keep it for the next request, keep it but close it without a word
-    when the next request comes (stale), reset it, or leave it open and silent."""
+    """``chunks`` are written one by one, ``pause_s`` seconds apart. ``ending``: close the socket, keep it for the next request, keep it but close it without a
+    word when the next request comes (stale), reset it, leave it open and silent (hang), or close it in the middle of the body (cut). With ``status`` 0 there is
+    no answer at all, only the ending."""
 
     chunks: Sequence[bytes] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict[str, str])
     ending: Ending = "close"
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,14 @@ class Server:
         lines = [f"HTTP/1.1 {answer.status} Told", "Transfer-Encoding: chunked", *(f"{name}: {value}" for name, value in answer.headers.items())]
         if answer.ending == "close":
             lines.append("Connection: close")
+        if answer.status == 0:
+            return await self._end(reader, writer, answer.ending)
         writer.write("\r\n".join([*lines, "", ""]).encode())
         for chunk in answer.chunks:
             writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
             await writer.drain()
+            if answer.pause_s:
+                await asyncio.sleep(answer.pause_s)
         if answer.ending == "stale":
             self._stale.add(peer)
         return await self._end(reader, writer, answer.ending)
@@ -158,6 +164,8 @@ class Server:
             await asyncio.sleep(0.05)  # a reset throws away what the client has not read yet
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
+            return False
+        if ending == "cut":
             return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
