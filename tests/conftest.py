@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+
+from openprogram.functions import isolated
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "", None)
 INHERITED = ("OPENPROGRAM_", "AGENTIC_")
@@ -41,9 +44,11 @@ def _is_of_the_machine(name: str) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An empty OPENPROGRAM_HOME for this test alone, and nothing that would choose a model, a key or a proxy."""
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty OPENPROGRAM_HOME and no registered tools for this test alone, and nothing that would choose a model, a key or a proxy."""
     for name in [name for name in os.environ if _is_of_the_machine(name)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    with isolated():
+        yield

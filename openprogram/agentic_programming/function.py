@@ -7,26 +7,30 @@ consumer never runs inside the generator's frame.
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
-from types import CodeType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
+
+import msgspec
 
 from openprogram.agentic_programming.bodies import RUNNERS, Activation, kind_of
 from openprogram.context import scope as scopes
 from openprogram.context.scope import _current_runtime as _current_runtime  # noqa: PLC0414  # pyright: ignore[reportPrivateUsage] - documented to be found here
+from openprogram.functions import registry
+from openprogram.functions.decorated import Decorated
+from openprogram.functions.options import DEFAULT_CACHE_TTL_S, RUNTIME_NAMES, ToolOptions, Where, check_input, tool_options
+from openprogram.functions.plain import decorated, is_left_out
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.runtime import Runtime
 
 R = TypeVar("R", covariant=True)  # noqa: PLC0105 - the usual name of a return type
+T = TypeVar("T")
 
-RUNTIME_PARAMETERS = ("runtime", "exec_runtime", "review_runtime")
 EXPOSE = ("io", "llm", "full", "hidden")
 WORKDIR_MODES = ("optional", "hidden", "required")
 RENDER_RANGE = ("callers", "subcalls")
-INPUT_FIELDS = ("description", "placeholder", "multiline", "options", "hidden", "source")
 MAX_REENTRY = 5
 
 _hooks: list[Callable[..., Any]] = []
@@ -47,81 +51,44 @@ def remove_pre_invocation_hook(hook: Callable[..., Any]) -> None:
         _hooks.remove(hook)
 
 
-class AgenticFunction(Generic[R]):
+class Settings(msgspec.Struct, frozen=True):
+    """The parameters that only agentic functions have."""
+
+    expose: str = "io"
+    render_range: dict[str, int | None] | None = None
+    workdir_mode: str | None = None
+    system: str | None = None
+
+
+class AgenticFunction(Decorated[R]):
     """A decorated function. Made by `agentic_function`; ``spec`` is its tool description, ``input_meta`` the metadata of its form."""
 
-    __code__: CodeType
-    __defaults__: tuple[Any, ...] | None
-    __kwdefaults__: dict[str, Any] | None
-    __annotations__: dict[str, Any]  # pyright: ignore[reportIncompatibleVariableOverride] - mirrors the function's own
-    __name__: str
-    __qualname__: str
-    __wrapped__: Callable[..., Any]
+    records_itself = True
 
-    def __init__(self, fn: Callable[..., Any], options: dict[str, Any], bound: Any = None) -> None:
-        functools.update_wrapper(self, fn)
-        # With these four, `inspect` takes the object for a function, so that iscoroutinefunction() and friends answer for the body.
-        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
-            setattr(self, attribute, getattr(fn, attribute, None))
-        self.__annotations__ = getattr(fn, "__annotations__", {})
-        self._fn = fn
-        self._options = options
-        self._bound = bound
-        self.input_meta: dict[str, Any] = options["input"] or {}
-        self.tool_name: str = options["name"] or self.__name__
-        self.expose: str = options["expose"]
+    def __init__(self, fn: Callable[..., Any], options: ToolOptions, input_meta: dict[str, Any], bound: Any = None, *, settings: Settings) -> None:
+        super().__init__(fn, options, input_meta, bound)
+        self.settings = settings
+        self.expose = settings.expose
         self._kind = kind_of(fn)
 
-    @functools.cached_property
-    def _own_signature(self) -> inspect.Signature:
-        return inspect.signature(self._fn)
-
-    @functools.cached_property
-    def __signature__(self) -> inspect.Signature:
-        signature = self._own_signature
-        if self._bound is None:
-            return signature
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    @functools.cached_property
+    @cached_property
     def _runtime_parameters(self) -> tuple[str, ...]:
-        return tuple(name for name in RUNTIME_PARAMETERS if name in self.__signature__.parameters)
+        return tuple(name for name in RUNTIME_NAMES if name in self.__signature__.parameters)
 
-    @functools.cached_property
-    def spec(self) -> dict[str, Any]:
-        """``{"name", "description", "parameters"}``; parameters is the JSON Schema of what a model may pass."""
-        from openprogram.functions.schema import parameters_schema
+    @property
+    def render_range(self) -> dict[str, int]:
+        """How many entries before and inside a call its prompts show, where that is limited."""
+        return {name: count for name, count in (self.settings.render_range or {}).items() if count is not None}
 
-        description = self._options["description"] or inspect.getdoc(self._fn) or ""
-        return {"name": self.tool_name, "description": description, "parameters": parameters_schema(self)}
+    @property
+    def record(self) -> dict[str, Any]:
+        return {**super().record, "expose": self.expose}
 
-    def execute(self, **arguments: Any) -> R:
-        """Call with arguments as a model supplied them: checked and converted to the annotated types. Raises ArgumentError."""
-        from openprogram.functions.schema import convert_arguments
+    def _bind_to(self, instance: Any) -> Self:
+        return type(self)(self._fn, self.options, self.input_meta, instance, settings=self.settings)
 
-        return self(**convert_arguments(self, arguments))
-
-    def __get__(self, instance: Any, owner: type | None = None) -> AgenticFunction[R]:
-        if instance is None:
-            return self
-        bound = AgenticFunction[R](self._fn, self._options, instance)
-        bound.__dict__["_own_signature"] = self._own_signature  # a method is bound anew at each access
-        return bound
-
-    def __reduce__(self) -> Any:
-        return self.__qualname__ if self._bound is None else (getattr, (self._bound, self.__name__))
-
-    def __copy__(self) -> AgenticFunction[R]:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AgenticFunction[R]:
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AgenticFunction) and self._options is other._options and self._fn is other._fn and self._bound is other._bound
-
-    def __hash__(self) -> int:
-        return hash((id(self._fn), id(self._bound)))
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and self.settings is other.settings
 
     def __repr__(self) -> str:
         return f"<agentic function {self.__module__}.{self.__qualname__}>"
@@ -144,7 +111,7 @@ class AgenticFunction(Generic[R]):
             if owned and runtime is not None:
                 runtime.close()
             raise
-        return Activation(opened, scope, runtime, owned, self._options["system"], depth), bound.args, bound.kwargs
+        return Activation(opened, scope, runtime, owned, self.settings.system, depth), bound.args, bound.kwargs
 
     def _deeper(self) -> dict[int, int]:
         depth = scopes.depth.get()
@@ -189,9 +156,7 @@ class AgenticFunction(Generic[R]):
         is_method = self._bound is not None or first in ("self", "cls")
         skipped = {*self._runtime_parameters, *((first,) if is_method else ())}
         arguments = snapshot(redact({name: value for name, value in bound.arguments.items() if name not in skipped}))
-        metadata = {"expose": self.expose, "doc": inspect.getdoc(self._fn), "module": self.__module__, "qualname": self.__qualname__}
-        given: dict[str, int | None] = self._options["render_range"] or {}
-        render_range = {name: count for name, count in given.items() if count is not None}
+        metadata, render_range = self.record, self.render_range
         if self.expose != "hidden":
             return scopes.open_function(self.tool_name, arguments, metadata=metadata, render_range=render_range)
         from openprogram.store.memory import MemoryStore
@@ -199,42 +164,41 @@ class AgenticFunction(Generic[R]):
         return scopes.open_hidden(self.tool_name, arguments, metadata=metadata, render_range=render_range, store=MemoryStore())
 
 
-def _check_options(name: str, options: dict[str, Any]) -> None:
-    _one_of(name, "expose", options["expose"], EXPOSE)
-    if options["workdir_mode"] is not None:
-        _one_of(name, "workdir_mode", options["workdir_mode"], WORKDIR_MODES)
-    render_range: dict[str, Any] = options["render_range"] or {}
-    for key, count in render_range.items():
-        _one_of(name, "render_range", key, RENDER_RANGE)
+def _check(where: Where, settings: Settings) -> None:
+    where.one_of("expose", settings.expose, EXPOSE)
+    if settings.workdir_mode is not None:
+        where.one_of("workdir_mode", settings.workdir_mode, WORKDIR_MODES)
+    if settings.system is not None:
+        where.expect("system", settings.system, str, "a text")
+    if settings.render_range is None:
+        return
+    where.expect("render_range", settings.render_range, dict, "a dict {'callers': N, 'subcalls': M}")
+    for key, count in settings.render_range.items():
+        where.one_of("render_range", key, RENDER_RANGE)
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < -1):
-            raise ValueError(f"@agentic_function on {name}: render_range[{key!r}] is a count of nodes, -1 or None for all, not {count!r}")
-    form: dict[str, Any] = options["input"] or {}
-    for parameter, fields in form.items():
-        if not isinstance(fields, dict):
-            raise TypeError(f"@agentic_function on {name}: input[{parameter!r}] is a dict of {', '.join(INPUT_FIELDS)}, not {fields!r}")
-        for field in cast("dict[str, Any]", fields):
-            _one_of(name, f"input[{parameter!r}]", field, INPUT_FIELDS)
+            raise where.wrong(f"render_range[{key!r}] is a count of nodes, -1 or None for all, not {count!r}")
 
 
-def _one_of(name: str, parameter: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"@agentic_function on {name}: {parameter} does not know {value!r}; allowed: {', '.join(allowed)}")
+_SETTINGS = Settings.__struct_fields__
 
 
-def _decorate(fn: Any, options: dict[str, Any]) -> Any:
-    if isinstance(fn, staticmethod | classmethod):
-        method = cast("staticmethod[..., Any] | classmethod[Any, ..., Any]", fn)
-        return type(method)(_decorate(method.__func__, options))
-    if isinstance(fn, AgenticFunction):
-        fn = fn.__wrapped__
-    if not inspect.isroutine(fn):
-        raise TypeError(f"@agentic_function decorates a function or method, not {fn!r}")
-    _check_options(fn.__name__, options)
-    return AgenticFunction[Any](cast("Callable[..., Any]", fn), options)
+def _decorate(fn: Any, given: dict[str, Any]) -> Any:
+    def make(target: Callable[..., Any], where: Where) -> Any:
+        settings = Settings(**{name: given[name] for name in _SETTINGS})
+        _check(where, settings)
+        options = tool_options(where, {name: value for name, value in given.items() if name not in _SETTINGS and name != "input"})
+        form = check_input(where, given["input"], target) if given["input"] is not None else {}
+        if is_left_out(options):
+            return target
+        function = AgenticFunction[Any](target, options, form, settings=settings)
+        registry.register(function)
+        return function
+
+    return decorated(fn, "agentic_function", lambda inner: _decorate(inner, given), make)
 
 
 @overload
-def agentic_function(fn: Callable[..., R], /) -> AgenticFunction[R]: ...
+def agentic_function(fn: Callable[..., T], /) -> AgenticFunction[T]: ...
 @overload
 def agentic_function(
     *,
@@ -243,9 +207,28 @@ def agentic_function(
     input: dict[str, dict[str, Any]] | None = None,
     workdir_mode: str | None = None,
     system: str | None = None,
+    as_tool: bool = True,
     name: str | None = None,
     description: str | None = None,
-) -> Callable[[Callable[..., R]], AgenticFunction[R]]: ...
+    parameters: dict[str, Any] | None = None,
+    label: str | None = None,
+    toolset: str | Iterable[str] = (),
+    unsafe_in: str | Iterable[str] = (),
+    check_fn: Callable[..., Any] | None = None,
+    requires_env: str | Iterable[str] = (),
+    can_use: Callable[[], Any] | None = None,
+    max_result_chars: int | None = None,
+    persist_full: bool = False,
+    head_ratio: float | None = None,
+    requires_approval: bool | Callable[..., Any] | None = None,
+    cache: bool = False,
+    cache_ttl: float = DEFAULT_CACHE_TTL_S,
+    timeout: float | None = None,
+    available_if: Callable[[], Any] | None = None,
+    defer: bool = False,
+    register_globally: bool = True,
+    not_for: str | Iterable[str] = (),
+) -> Callable[[Callable[..., T]], AgenticFunction[T]]: ...
 def agentic_function(
     fn: Callable[..., Any] | None = None,
     /,
@@ -255,28 +238,41 @@ def agentic_function(
     input: dict[str, dict[str, Any]] | None = None,
     workdir_mode: str | None = None,
     system: str | None = None,
+    as_tool: bool = True,
     name: str | None = None,
     description: str | None = None,
+    parameters: dict[str, Any] | None = None,
+    label: str | None = None,
+    toolset: str | Iterable[str] = (),
+    unsafe_in: str | Iterable[str] = (),
+    check_fn: Callable[..., Any] | None = None,
+    requires_env: str | Iterable[str] = (),
+    can_use: Callable[[], Any] | None = None,
+    max_result_chars: int | None = None,
+    persist_full: bool = False,
+    head_ratio: float | None = None,
+    requires_approval: bool | Callable[..., Any] | None = None,
+    cache: bool = False,
+    cache_ttl: float = DEFAULT_CACHE_TTL_S,
+    timeout: float | None = None,
+    available_if: Callable[[], Any] | None = None,
+    defer: bool = False,
+    register_globally: bool = True,
+    not_for: str | Iterable[str] = (),
 ) -> Any:
     """Make a function agentic, bare or with arguments.
 
     ``expose`` says what others see of a call: ``io`` (the call and its result), ``llm`` (its model exchanges), ``full`` (both), ``hidden`` (nothing is
     written). ``render_range`` = ``{"callers": N, "subcalls": M}`` says how many entries before and inside the call its prompts show. ``input`` describes the
     parameters of its form: ``{parameter: {description, placeholder, multiline, options, hidden}}``. ``system`` is the system text of the calls inside.
-    ``name`` and ``description`` replace the function's own. Raises ValueError or TypeError, naming the parameter and what is allowed, for anything else.
+    ``as_tool=False`` keeps it from models; the other parameters say how they may use it, as those of `openprogram.functions.function` do. Raises ValueError
+    or TypeError, naming the parameter and what is allowed, for anything else.
 
     Parameters called ``runtime``, ``exec_runtime`` or ``review_runtime`` are filled when the caller passes nothing or None: from the call around this one,
     else by `create_runtime`, closed again when the function returns.
     """
-    options = {
-        "expose": expose,
-        "render_range": render_range,
-        "input": input,
-        "workdir_mode": workdir_mode,
-        "system": system,
-        "name": name,
-        "description": description,
-    }
-    if fn is None:
-        return lambda target: _decorate(target, options)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
-    return _decorate(fn, options)
+    given = dict(locals())
+    target = given.pop("fn")
+    if target is None:
+        return lambda inner: _decorate(inner, given)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+    return _decorate(target, given)

@@ -18,7 +18,10 @@ import msgspec
 
 from openprogram.errors import ArgumentError
 from openprogram.functions.annotations import Schema, adapter_for, is_any, schema_or_reason
+from openprogram.functions.docstrings import parameter_notes
 from openprogram.functions.fit import Misfit, fit
+from openprogram.functions.options import RUNTIME_NAMES
+from openprogram.functions.signatures import signature_of
 
 __all__ = [
     "RUNTIME_PARAMETERS",
@@ -33,13 +36,14 @@ __all__ = [
     "object_schema",
     "parameters_of",
     "parameters_schema",
+    "placed",
     "to_python",
     "with_options",
 ]
 
 logger = logging.getLogger("openprogram.schema")
 
-RUNTIME_PARAMETERS = frozenset({"runtime", "exec_runtime", "review_runtime"})
+RUNTIME_PARAMETERS = frozenset(RUNTIME_NAMES)
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +80,8 @@ def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     bound: Mapping[str, Any] = function.keywords if isinstance(function, functools.partial) else {}
     skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [item for item in signature.parameters.values() if item.kind not in skipped]
-    return tuple(_parameter(item, _resolved(item, *scope), meta.get(item.name, {}), item.name in bound) for item in wanted)
+    notes = parameter_notes((inner if hasattr(inner, "__name__") else cast("Any", type(inner))).__doc__)
+    return tuple(_parameter(item, _resolved(item, *scope), meta.get(item.name, {}), notes.get(item.name, ""), item.name in bound) for item in wanted)
 
 
 def further_of(function: Callable[..., Any]) -> Further | None:
@@ -93,7 +98,7 @@ def further_of(function: Callable[..., Any]) -> Further | None:
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
-        return inspect.signature(function)
+        return signature_of(function)
     except (TypeError, ValueError):
         raise ValueError(f"{function!r} has no signature to read; wrap it in a function whose parameters are declared") from None
 
@@ -135,7 +140,7 @@ def _resolved(item: inspect.Parameter, variables: dict[str, Any], closed: dict[s
         return Any
 
 
-def _parameter(item: inspect.Parameter, annotation: Any, meta: Mapping[str, Any], bound: bool) -> Parameter:
+def _parameter(item: inspect.Parameter, annotation: Any, meta: Mapping[str, Any], note: str, bound: bool) -> Parameter:
     has_default = item.default is not inspect.Parameter.empty
     source = "llm"
     if item.name in RUNTIME_PARAMETERS:
@@ -153,7 +158,7 @@ def _parameter(item: inspect.Parameter, annotation: Any, meta: Mapping[str, Any]
     schema = dict(schema)
     if options := meta.get("options"):
         schema = with_options(schema, list(options))
-    if description := meta.get("description"):
+    if description := meta.get("description") or _noted(annotation) or ("" if "description" in schema else note):
         schema["description"] = description
     if has_default and source == "llm":
         schema |= _shown_default(item.default, annotation)
@@ -167,6 +172,13 @@ def _parameter(item: inspect.Parameter, annotation: Any, meta: Mapping[str, Any]
         default=item.default if has_default else None,
         unfillable=reason,
     )
+
+
+def _noted(annotation: Any) -> str:
+    """The text that ``Annotated`` carries: a plain string, or a ``Doc``."""
+    notes = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is typing.Annotated else ()
+    texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 def _is_type(annotation: Any) -> bool:
@@ -226,6 +238,12 @@ def object_schema(parameters: tuple[Parameter, ...], further: Further | None = N
 def parameters_schema(function: Callable[..., Any]) -> Schema:
     """The JSON Schema of what a model may pass to a callable."""
     return object_schema(parameters_of(function), further_of(function))
+
+
+def placed(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by name as a call passes them: positional-only ones by position, where one that is left out holds its place with its default."""
+    keywords = dict(arguments)
+    return [keywords.pop(item.name, item.default) for item in parameters if not item.keyword], keywords
 
 
 def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], *, hidden: bool = False) -> dict[str, Any]:

@@ -6,16 +6,15 @@ exactly as the author wrote them. Nothing else is added.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from openprogram.context.messages import Block, Message
 from openprogram.errors import NoModelError
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile, TextDelta
+from openprogram.threads import in_thread
 
 answering: contextvars.ContextVar[ModelRequest | None] = contextvars.ContextVar("openprogram_answering", default=None)
 """The request that the function which runs here is answering, see `Runtime.history`."""
@@ -53,46 +52,11 @@ class CallableProvider:
     async def _answer(self, content: list[Block], keywords: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._fn):
             return await self._fn(content, **keywords)
-        reply = await _in_thread(lambda: self._fn(content, **keywords))
+        reply = await in_thread(lambda: self._fn(content, **keywords))
         return await reply if inspect.isawaitable(reply) else reply
 
     async def aclose(self) -> None:
         return None
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    """The result of ``work()``, run in a thread with this context.
-
-    Each call has a thread of its own, a daemon: in a pool, functions that ask a model themselves could wait for each other, and a call that was given up (by
-    ``timeout_s``, say) would keep the program from ending.
-    """
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration):  # a future cannot hold one
-            future.set_exception(RuntimeError("the call= function raised StopIteration"))
-        else:
-            future.set_exception(error)
-
-    def serve() -> None:
-        result, error = None, None
-        try:
-            result = context.run(work)
-        except BaseException as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended, so nobody waits
-            loop.call_soon_threadsafe(settle, result, error)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=serve, name="openprogram-call", daemon=True).start()
-    return await future
 
 
 class MissingProvider:

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from openprogram.functions.annotations import is_any, schema_or_reason
+from openprogram.functions.decorated import Decorated
 from openprogram.functions.fit import Misfit, fit
 from openprogram.functions.schema import (
     Further,
@@ -195,9 +196,8 @@ def _is_unbound_method(function: Any, parameters: tuple[Parameter, ...]) -> bool
 
 def _described(function: Any) -> str:
     inner = _without_partials(function)
-    options: Mapping[str, Any] = getattr(inner, "_options", {}) if hasattr(inner, "tool_name") else {}
-    if described := options.get("description"):
-        return described
+    if isinstance(inner, Decorated):
+        return inner.description
     if not hasattr(inner, "__name__"):  # an instance with __call__
         return inspect.getdoc(inner.__call__) or inspect.getdoc(inner) or ""
     return inspect.getdoc(inner) or ""
