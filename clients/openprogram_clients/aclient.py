@@ -18,9 +18,9 @@ from openprogram_protocol.dag import Node, NodeDetail, SessionInfo
 from openprogram_protocol.runs import TERMINAL, CancelResult, RunInfo, RunStarted
 
 from openprogram_clients import calls
-from openprogram_clients.client import LOOK_AGAIN_S, Client, finished
+from openprogram_clients.client import LOOK_AGAIN_S, Client, Sent, as_started, finished, not_yet, value_of
 from openprogram_clients.connection import Connection
-from openprogram_clients.errors import ConnectionLost, RemoteError, RunFailed
+from openprogram_clients.errors import ConnectionLost, RemoteError
 from openprogram_clients.events import Event, Inbox
 from openprogram_clients.link import Link, settings
 
@@ -81,14 +81,16 @@ class AsyncClient:
         connection, workspace = await self.opened()
         run_id = run_id or calls.new_run_id()
         wanted = calls.run(workspace, function, args, run_id, session, model, workdir, deadline_s)
-        requests = [(call.method, call.params) for call in wanted]
-        events = AsyncEvents(connection, SubscribeParams(topics=["run"], run_id=run_id)) if watch else None
-        if events is not None:
-            requests.insert(0, events.inbox.request)
-        *subscribed, started, ended = connection.pipeline(requests)
-        if events is not None:
-            subscribed[0].add_done_callback(events.inbox.settle)
-        return AsyncRun(self, run_id, function, (started, ended), events)
+        if not watch:
+            return AsyncRun(self, run_id, function, Sent(*connection.pipeline(wanted)))
+        events = AsyncEvents(connection, SubscribeParams(topics=["run"], run_id=run_id))
+        try:
+            subscribed, started, ended = connection.pipeline([events.inbox.request, *wanted])
+        except BaseException:
+            await events.aclose()
+            raise
+        subscribed.add_done_callback(events.inbox.settle)
+        return AsyncRun(self, run_id, function, Sent(started, ended), events)
 
     def get(self, run_id: str) -> AsyncRun:
         """A handle on a run that anybody started."""
@@ -155,16 +157,25 @@ class AsyncClient:
 async def _answer(connection: Connection, method: str, params: Any) -> Any:
     future = connection.request(method, params)
     try:
-        return await asyncio.wrap_future(future)
+        return await _outcome(future)
     except asyncio.CancelledError:
         connection.abandon(future)
         raise
 
 
-async def _shared(future: Future[Any], timeout_s: float | None) -> Any:
-    """Wait for a future that others wait for too."""
+async def _outcome(future: Future[T], timeout_s: float | None = None) -> T:
+    """Wait for a future that others may wait for too; its answer may come when this loop is no more."""
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+
+    def tell(_: Future[T]) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(answered.set)
+
+    future.add_done_callback(tell)
     async with asyncio.timeout(timeout_s):
-        return await asyncio.shield(asyncio.wrap_future(future))
+        await answered.wait()
+    return future.result()
 
 
 class AsyncEvents:
@@ -223,52 +234,51 @@ class AsyncEvents:
 class AsyncRun:
     """A run, wherever it was started; see `openprogram_clients.client.Run`."""
 
-    def __init__(
-        self, client: AsyncClient, run_id: str, function: str = "", sent: tuple[Future[Any], Future[Any]] | None = None, events: AsyncEvents | None = None
-    ) -> None:
+    def __init__(self, client: AsyncClient, run_id: str, function: str = "", sent: Sent | None = None, events: AsyncEvents | None = None) -> None:
         self.id = run_id
         self.function = function
         self._client = client
-        self._started, self._ended = sent or (None, None)
+        self._sent = sent or Sent()
         self._events = events
 
     async def started(self, timeout_s: float | None = None) -> RunStarted:
-        """Wait until the start is acknowledged. Raises RemoteError when it was refused."""
-        if self._started is None:
-            info = await self._client.ask(calls.result(self.id, 0))
-            return RunStarted(run_id=info.run_id, session=info.session, repeated=True)
-        return await _shared(self._started, timeout_s)
+        """Wait until the start is acknowledged. Raises TimeoutError, and RemoteError when it was refused."""
+        acknowledged = self._sent.started
+        if acknowledged is None:
+            return as_started(await self._client.ask(calls.result(self.id, 0)))
+        try:
+            return await _outcome(acknowledged, timeout_s)
+        except TimeoutError:
+            raise not_yet(self, "been acknowledged", timeout_s) from None
+        except ConnectionLost:
+            self._sent = Sent()  # the next call asks a new daemon
+            raise
 
     async def info(self, timeout_s: float | None = None) -> RunInfo:
         """Wait for the end of the run. Raises TimeoutError when it goes on for longer than ``timeout_s``; 0 only looks and raises nothing."""
         if timeout_s == 0:
             return await self._client.ask(calls.result(self.id, 0))
         try:
-            return await _shared(await self._wait(), timeout_s)
+            return await _outcome(await self._wait(), timeout_s)
         except TimeoutError:
-            raise TimeoutError(f"{self.function or 'the run'} ({self.id}) has not ended within {timeout_s:g} s; it goes on") from None
-        except ConnectionLost:
-            self._started = self._ended = None  # the next call asks a new daemon
-            raise
-        except RemoteError:
-            if self._started is not None:
-                await _shared(self._started, None)  # why it was refused says more than that there is no such run
+            raise not_yet(self, "ended", timeout_s) from None
+        except (ConnectionLost, RemoteError) as error:
+            sent, self._sent = self._sent, Sent()  # the next call asks anew
+            if sent.started is not None and isinstance(error, RemoteError):
+                await _outcome(sent.started)  # why it was refused says more than that there is no such run
             raise
 
-    async def _wait(self) -> Future[Any]:
-        if self._ended is None:
+    async def _wait(self) -> Future[RunInfo]:
+        if self._sent.ended is None:
             call = calls.result(self.id, None)
-            self._ended = (await self._client.connection()).request(call.method, call.params)
-        return self._ended
+            ended = (await self._client.connection()).request(call.method, call.params)
+            self._sent = Sent(self._sent.started, ended)
+            return ended
+        return self._sent.ended
 
     async def result(self, timeout_s: float | None = None) -> Any:
         """Wait for the function's return value, as JSON. Raises RunFailed, TimeoutError, and RemoteError when the start was refused."""
-        info = await self.info(timeout_s)
-        if info.state == "completed":
-            return info.result
-        if info.state not in TERMINAL:
-            raise TimeoutError(f"{info.function} ({self.id}) has not ended; it is {info.state}")
-        raise RunFailed(info)
+        return value_of(await self.info(timeout_s))
 
     async def cancel(self, grace_s: float = 2.0) -> CancelResult:
         """Cancel the run: it may end by itself within ``grace_s``, then its process is killed. Says which it was."""
@@ -278,16 +288,18 @@ class AsyncRun:
         """What the run does, as it happens, until it has ended: the last event is ``finished`` and its data the `RunInfo`. Raises ConnectionLost."""
         events, self._events = self._events or await self._client.subscribe("run", run_id=self.id), None
         async with events:
-            if self._started is not None:
-                await _shared(self._started, None)
-            late = await self.info(0) if self._started is None else None
-            while late is None or late.state not in TERMINAL:
+            going = True
+            if self._sent.started is None:
+                going = (await self.info(0)).state not in TERMINAL
+            else:
+                await self.started()
+            while going:
                 event = await events.next(LOOK_AGAIN_S)
                 if isinstance(event, RunEvent):
-                    yield event
                     if event.kind == "finished":
-                        return
+                        break
+                    yield event
                 # What was dropped on the way may have been the last event.
                 elif event is None and (await self._wait()).done():
-                    late = await self.info()
-            yield finished(late, events.since)
+                    break
+            yield finished(await self.info(), events.since)

@@ -40,7 +40,7 @@ def run(
     workdir: str | None = None,
     deadline_s: float | None = None,
 ) -> list[tuple[str, Any]]:
-    """Start a run and wait for it: two requests that are sent together, so that a run costs one round trip. Raises ValueError for NaN and infinities, which JSON lacks."""
+    """Start a run and wait for it: two requests, sent together, so that a run costs one round trip. Raises ValueError for NaN and infinity."""
     _check_finite(args or {}, "args")
     params = runs.RunParams(
         run_id=run_id,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from openprogram_protocol.admin import FunctionResult, FunctionsResult, RunEvent, Since, StatusResult, SubscribeParams
 from openprogram_protocol.dag import Node, NodeDetail, SessionInfo
@@ -89,14 +89,16 @@ class Client:
         connection, workspace = self._link.workspace()
         run_id = run_id or calls.new_run_id()
         wanted = calls.run(workspace, function, args, run_id, session, model, workdir, deadline_s)
-        requests = [(call.method, call.params) for call in wanted]
-        events = Events(connection, SubscribeParams(topics=["run"], run_id=run_id)) if watch else None
-        if events is not None:
-            requests.insert(0, events.inbox.request)
-        *subscribed, started, ended = connection.pipeline(requests)
-        if events is not None:
-            subscribed[0].add_done_callback(events.inbox.settle)
-        return Run(self, run_id, function, (started, ended), events)
+        if not watch:
+            return Run(self, run_id, function, Sent(*connection.pipeline(wanted)))
+        events = Events(connection, SubscribeParams(topics=["run"], run_id=run_id))
+        try:
+            subscribed, started, ended = connection.pipeline([events.inbox.request, *wanted])
+        except BaseException:
+            events.close()
+            raise
+        subscribed.add_done_callback(events.inbox.settle)
+        return Run(self, run_id, function, Sent(started, ended), events)
 
     def get(self, run_id: str) -> Run:
         """A handle on a run that anybody started."""
@@ -161,24 +163,44 @@ class Client:
         self.close()
 
 
+class Sent:
+    """The two requests of a run that wait for their answers: its start and its end. In a forked process nobody answers those of its parent."""
+
+    def __init__(self, started: Future[Any] | None = None, ended: Future[Any] | None = None) -> None:
+        self._futures = (started, ended)
+        self._pid = os.getpid()
+
+    @property
+    def started(self) -> Future[RunStarted] | None:
+        return self._futures[0] if self._pid == os.getpid() else None
+
+    @property
+    def ended(self) -> Future[RunInfo] | None:
+        return self._futures[1] if self._pid == os.getpid() else None
+
+
 class Run:
     """A run, wherever it was started. ``id`` finds it again, also from another process."""
 
-    def __init__(
-        self, client: Client, run_id: str, function: str = "", sent: tuple[Future[Any], Future[Any]] | None = None, events: Events | None = None
-    ) -> None:
+    def __init__(self, client: Client, run_id: str, function: str = "", sent: Sent | None = None, events: Events | None = None) -> None:
         self.id = run_id
         self.function = function
         self._client = client
-        self._started, self._ended = sent or (None, None)
+        self._sent = sent or Sent()
         self._events = events
 
     def started(self, timeout_s: float | None = None) -> RunStarted:
-        """Wait until the start is acknowledged. Raises RemoteError when it was refused."""
-        if self._started is None:
-            info = self._client.ask(calls.result(self.id, 0))
-            return RunStarted(run_id=info.run_id, session=info.session, repeated=True)
-        return self._started.result(timeout_s)
+        """Wait until the start is acknowledged. Raises TimeoutError, and RemoteError when it was refused."""
+        acknowledged = self._sent.started
+        if acknowledged is None:
+            return as_started(self._client.ask(calls.result(self.id, 0)))
+        try:
+            return acknowledged.result(timeout_s)
+        except TimeoutError:
+            raise not_yet(self, "been acknowledged", timeout_s) from None
+        except ConnectionLost:
+            self._sent = Sent()  # the next call asks a new daemon
+            raise
 
     def info(self, timeout_s: float | None = None) -> RunInfo:
         """Wait for the end of the run. Raises TimeoutError when it goes on for longer than ``timeout_s``; 0 only looks and raises nothing."""
@@ -187,29 +209,25 @@ class Run:
         try:
             return self._wait().result(timeout_s)
         except TimeoutError:
-            raise TimeoutError(f"{self.function or 'the run'} ({self.id}) has not ended within {timeout_s:g} s; it goes on") from None
-        except ConnectionLost:
-            self._started = self._ended = None  # the next call asks a new daemon
-            raise
-        except RemoteError:
-            if self._started is not None:
-                self._started.result()  # why it was refused says more than that there is no such run
+            raise not_yet(self, "ended", timeout_s) from None
+        except (ConnectionLost, RemoteError) as error:
+            sent, self._sent = self._sent, Sent()  # the next call asks anew
+            if sent.started is not None and isinstance(error, RemoteError):
+                sent.started.result()  # why it was refused says more than that there is no such run
             raise
 
-    def _wait(self) -> Future[Any]:
-        if self._ended is None:
-            call = calls.result(self.id, None)
-            self._ended = self._client.connection.request(call.method, call.params)
-        return self._ended
+    def _wait(self) -> Future[RunInfo]:
+        sent = self._sent
+        if sent.ended is not None:
+            return sent.ended
+        call = calls.result(self.id, None)
+        ended = self._client.connection.request(call.method, call.params)
+        self._sent = Sent(sent.started, ended)
+        return ended
 
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait for the function's return value, as JSON. Raises RunFailed, TimeoutError, and RemoteError when the start was refused."""
-        info = self.info(timeout_s)
-        if info.state == "completed":
-            return info.result
-        if info.state not in TERMINAL:
-            raise TimeoutError(f"{info.function} ({self.id}) has not ended; it is {info.state}")
-        raise RunFailed(info)
+        return value_of(self.info(timeout_s))
 
     def cancel(self, grace_s: float = 2.0) -> CancelResult:
         """Cancel the run: it may end by itself within ``grace_s``, then its process is killed. Says which it was."""
@@ -219,21 +237,49 @@ class Run:
         """What the run does, as it happens, until it has ended: the last event is ``finished`` and its data the `RunInfo`. Raises ConnectionLost."""
         events, self._events = self._events or self._client.subscribe("run", run_id=self.id), None
         with contextlib.closing(events):
-            if self._started is not None:
-                self._started.result()
-            late = self.info(0) if self._started is None else None
-            while late is None or late.state not in TERMINAL:
+            going = True
+            if self._sent.started is None:
+                going = self.info(0).state not in TERMINAL
+            else:
+                self.started()
+            while going:
                 event = events.next(LOOK_AGAIN_S)
                 if isinstance(event, RunEvent):
-                    yield event
                     if event.kind == "finished":
-                        return
+                        break
+                    yield event
                 # What was dropped on the way may have been the last event.
                 elif event is None and self._wait().done():
-                    late = self.info()
-            yield finished(late, events.since)
+                    break
+            yield finished(self.info(), events.since)
+
+
+class Named(Protocol):
+    """What messages say of a run."""
+
+    id: str
+    function: str
+
+
+def not_yet(run: Named, what: str, timeout_s: float | None) -> TimeoutError:
+    """The error of a wait that was too short."""
+    return TimeoutError(f"{run.function or 'the run'} ({run.id}) has not {what} within {timeout_s or 0:g} s; it goes on")
+
+
+def as_started(info: RunInfo) -> RunStarted:
+    """The acknowledgement of a run that is known."""
+    return RunStarted(run_id=info.run_id, session=info.session, repeated=True)
+
+
+def value_of(info: RunInfo) -> Any:
+    """What a run returned. Raises RunFailed when it did not complete, TimeoutError when it has not ended."""
+    if info.state == "completed":
+        return info.result
+    if info.state not in TERMINAL:
+        raise TimeoutError(f"{info.function} ({info.run_id}) has not ended; it is {info.state}")
+    raise RunFailed(info)
 
 
 def finished(info: RunInfo, since: Since | None) -> RunEvent:
-    """The last event of a run whose own was not seen."""
+    """The last event of a run, with what it returned and printed."""
     return RunEvent(seq=0 if since is None else since.seq, run_id=info.run_id, kind="finished", data=info)

@@ -29,6 +29,7 @@ __all__ = ["Connection", "ConnectionLost", "RemoteError"]
 
 CHUNK = 256 * 1024
 CLOSED = "this connection was closed"
+FORKED = "a connection cannot be used in a forked process; connect again in it"
 
 _log = logging.getLogger("openprogram.clients")
 
@@ -85,7 +86,12 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent: not after the end of the connection, nor in a forked process, which has no thread that reads."""
-        return self._lost is None and self._pid == os.getpid()
+        return self._lost is None and self.is_ours
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it: a forked one has no thread that reads."""
+        return self._pid == os.getpid()
 
     def on(self, method: str, handler: Callable[[Any], None]) -> Callable[[], None]:
         """Call ``handler(params)`` in the reading thread for each such notification; it must not wait. What is returned undoes this."""
@@ -122,12 +128,15 @@ class Connection:
         prepared = [(next(self._ids), method, params) for method, params in requests]
         data = b"".join(frame(rpc.encode(rpc.Request(id=id, method=method, params=params))) for id, method, params in prepared)
         futures: list[Future[Any]] = [Future() for _ in prepared]
-        with self._state:
-            if self._lost is None:
-                self._pending |= {id: (future, _result_type(method)) for (id, method, _), future in zip(prepared, futures, strict=True)}
-        if not self.is_open:
+        lost = None if self.is_ours else ConnectionLost(FORKED)
+        if lost is None:
+            with self._state:
+                lost = self._lost
+                if lost is None:
+                    self._pending |= {id: (future, _result_type(method)) for (id, method, _), future in zip(prepared, futures, strict=True)}
+        if lost is not None:
             for future in futures:
-                future.set_exception(self._lost or ConnectionLost("a connection cannot be used in a forked process; connect again in it"))
+                future.set_exception(ConnectionLost(*lost.args))
             return futures
         with contextlib.suppress(ConnectionLost):  # the futures have it
             self._send(data)
@@ -160,12 +169,17 @@ class Connection:
         self._send(frame(rpc.encode(rpc.Request(method=method, params=params))), fds)
 
     def close(self) -> None:
-        """End the connection; what still waits gets ConnectionLost."""
+        """End the connection; what still waits gets ConnectionLost. In a forked process it ends there only."""
+        if not self.is_ours:
+            self._socket.close()
+            return
         self._end(CLOSED)
-        if threading.current_thread() is not self._reader and self._pid == os.getpid():
+        if threading.current_thread() is not self._reader:
             self._reader.join(5)
 
     def _send(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        if not self.is_ours:
+            raise ConnectionLost(FORKED)
         with self._sending:
             if self._lost is not None:
                 raise ConnectionLost(*self._lost.args)

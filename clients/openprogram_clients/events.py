@@ -40,6 +40,7 @@ class Inbox:
         self._answer: SubscribeResult | None = None
         self._seen = -1
         self._gap = False
+        self._closed = False
         self._lost: ConnectionLost | None = None
         self._undo = [connection.on(f"openprogram/event/{topic}", self._arrived) for topic in set(params.topics)]
         self._undo.append(connection.at_end(self._ended))
@@ -61,6 +62,10 @@ class Inbox:
             self._answer = answer
             self._seen = since.seq if goes_on and since is not None else answer.seq
             self._gap = answer.gap
+            closed = self._closed
+        if closed:  # before the answer came
+            self._unsubscribe(answer.subscription)
+        self._wake()
 
     def settle(self, answer: Future[SubscribeResult]) -> None:
         """`answered`, for a subscription whose reply is not waited for."""
@@ -82,22 +87,31 @@ class Inbox:
                     return msgspec.structs.replace(event, gap=True) if gap else event
             if self._lost is not None:
                 raise ConnectionLost(*self._lost.args)
+            if not self._connection.is_ours:
+                raise ConnectionLost("a subscription cannot be used in a forked process; subscribe again in it")
             return None
 
     def close(self) -> None:
-        """Receive no more, and tell the daemon."""
+        """Receive no more, and tell the daemon. May be called twice."""
         for undo in self._undo:
             undo()
+        with self._lock:
+            answer = None if self._closed else self._answer
+            self._closed = True
         self._ended(ConnectionLost("this subscription was closed"))
-        if self._answer is not None and self._connection.is_open:
-            self._connection.request("openprogram/unsubscribe", UnsubscribeParams(subscription=self._answer.subscription))
+        if answer is not None:
+            self._unsubscribe(answer.subscription)
+
+    def _unsubscribe(self, subscription: str) -> None:
+        if self._connection.is_open:
+            self._connection.request("openprogram/unsubscribe", UnsubscribeParams(subscription=subscription))
 
     def _arrived(self, event: Event) -> None:
         if isinstance(event, RunEvent) and self.params.run_id not in (None, event.run_id):
             return
         if isinstance(event, DagEvent) and self.params.session not in (None, event.session):
             return
-        if isinstance(event, RunEvent) and event.kind == "finished":
+        if isinstance(event, RunEvent) and event.kind in ("started", "finished"):
             event = msgspec.structs.replace(event, data=msgspec.convert(event.data, RunInfo))
         with self._lock:
             if len(self._events) >= self._limit:

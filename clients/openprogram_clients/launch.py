@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openprogram_protocol import rpc
 from openprogram_protocol.admin import Nothing, StatusResult, StopParams
@@ -45,6 +45,7 @@ KEPT = ("PATH", "HOME", "LANG")
 KEPT_PREFIXES = ("LC_", "XDG_", "OPENPROGRAM_")
 START_S = 30.0
 STOP_S = 15.0
+DRAIN_S = 60.0
 LARGEST_LOG = 8 * 1024 * 1024
 
 
@@ -56,37 +57,79 @@ class Daemon(NamedTuple):
     warning: str | None = None
 
 
+class _OtherProtocolError(Exception):
+    """The daemon's refusal of our protocol: its ``data`` say which one it speaks, its pid and whether it is idle."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(data)
+        self.theirs = f"{data.get('version', 'unknown')} (protocol {data.get('protocol', 'unknown')})"
+        self.pid = int(data.get("pid", 0))
+        self.is_idle = self.pid > 0 and not data.get("runs") and not data.get("clients")
+
+    def for_user(self, why: str) -> VersionError:
+        ours = f"this client speaks protocol {rpc.PROTOCOL}"
+        return VersionError(f"the running daemon is of version {self.theirs}, {ours}, and {why}: `openprogram daemon restart` replaces the daemon")
+
+
 def open_daemon(*, start: bool = True, role: Role = "client", client: str = "", on_wait: Callable[[str], None] | None = None) -> Daemon:
     """A connection to the daemon of this home, past `openprogram/connect`. ``on_wait`` is told what takes long.
 
     Raises NotRunningError with ``start`` false, StartError, VersionError, UnsafePathError.
     """
     params = ConnectParams(protocol=rpc.PROTOCOL, role=role, client=client, pid=os.getpid())
-    found = _attempt(params)
-    if found is not None and found.about.fingerprint == fingerprint():
-        return found
+    tell = on_wait or _tell_nobody
+    try:
+        found = _attempt(params)
+    except _OtherProtocolError as other:
+        if not start:
+            raise other.for_user("none was to be started") from None
+        found = None
     if not start:
         if found is None:
             raise NotRunningError("no daemon is running; `openprogram daemon start` starts one")
-        return found._replace(warning=_outdated(found.about, "restart it with `openprogram daemon restart`"))
-    if found is not None:
+        same = found.about.fingerprint == fingerprint()
+        return found if same else found._replace(warning=_outdated(found.about, "restart it with `openprogram daemon restart`"))
+    if found is not None and _is_stopping(found.about.pid):
+        found.connection.close()
+        tell("waiting for the daemon to end, which was told to stop")
+        _wait_for_end(found.about.pid, DRAIN_S)
+    elif found is not None:
+        if found.about.fingerprint == fingerprint():
+            return found
         found.connection.close()
     make_home()
     with locked(start_lock(), timeout_s=START_S + STOP_S):
-        return _under_lock(params, on_wait or (lambda _: None))
+        return _under_lock(params, tell)
 
 
-def _under_lock(params: ConnectParams, on_wait: Callable[[str], None]) -> Daemon:
-    found = _attempt(params, replacing=on_wait)
+def _tell_nobody(_: str) -> None:
+    pass
+
+
+def _is_stopping(pid: int) -> bool:
+    status = read_status()
+    return status is not None and status.pid == pid and status.stopping
+
+
+def _under_lock(params: ConnectParams, tell: Callable[[str], None]) -> Daemon:
+    try:
+        found = _attempt(params)
+    except _OtherProtocolError as other:
+        if not other.is_idle:
+            raise other.for_user("the daemon is busy; wait until its runs and clients have ended, or replace it now") from None
+        tell(f"replacing a daemon of version {other.theirs}")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other.pid, signal.SIGTERM)
+        _wait_for_end(other.pid, STOP_S)
+        found = None
     if found is not None and found.about.fingerprint != fingerprint():
-        busy = _busy(found.connection)
-        if busy:
+        if busy := _busy(found.connection):
             return found._replace(warning=_outdated(found.about, f"it is not replaced now because {busy}: `openprogram daemon restart` does so"))
-        on_wait("replacing a daemon that was started from an earlier installation")
-        stop(found.connection, found.about.pid)
+        tell("replacing a daemon that was started from an earlier installation")
+        stop(found.connection, found.about.pid, drain=True)  # somebody's run may have begun since
         found = None
     if found is None:
-        _spawn_and_wait(on_wait)
+        _spawn_and_wait(tell)
         found = _attempt(params)
     if found is None:
         raise StartError(f"the daemon ended right after it had started\n{_log_tail()}")
@@ -97,8 +140,8 @@ def _outdated(about: ConnectResult, advice: str) -> str:
     return f"the daemon (pid {about.pid}, version {about.version}) was started from other files than are installed now; {advice}"
 
 
-def _attempt(params: ConnectParams, *, replacing: Callable[[str], None] | None = None) -> Daemon | None:
-    """Connect and introduce ourselves; None when nobody is there. ``replacing``: end an idle daemon of another protocol."""
+def _attempt(params: ConnectParams) -> Daemon | None:
+    """Connect and introduce ourselves; None when nobody is there. Raises _OtherProtocolError."""
     sock = connect_socket()
     if sock is None:
         return None
@@ -116,25 +159,7 @@ def _attempt(params: ConnectParams, *, replacing: Callable[[str], None] | None =
         connection.close()
         if error.code != ErrorCode.VERSION:
             raise
-        return _other_protocol(error, replacing)
-
-
-def _other_protocol(error: RemoteError, replacing: Callable[[str], None] | None) -> None:
-    """End a daemon that speaks another protocol, if it may be ended. Its reply says by ``data["runs"]`` and ``data["clients"]`` whether it is idle."""
-    status = read_status()
-    idle = not error.data.get("runs") and not error.data.get("clients")
-    if replacing is None and idle:
-        return  # the second look, under the lock, replaces it
-    if status is None or not is_alive(status) or not idle:
-        theirs = f"{error.data.get('version', 'unknown')} (protocol {error.data.get('protocol', 'unknown')})"
-        raise VersionError(
-            f"the running daemon is of version {theirs}, this client speaks protocol {rpc.PROTOCOL}, and the daemon is busy; "
-            "wait until its runs have ended, or replace it with `openprogram daemon restart`"
-        )
-    assert replacing is not None
-    replacing(f"replacing a daemon that speaks protocol {error.data.get('protocol', 'unknown')}")
-    os.kill(status.pid, signal.SIGTERM)
-    _wait_for_end(status.pid)
+        raise _OtherProtocolError(error.data) from None
 
 
 def connect_socket() -> socket.socket | None:
@@ -176,14 +201,14 @@ def stop(connection: Connection, pid: int, *, drain: bool = False, timeout_s: fl
     with contextlib.suppress(ConnectionLost):
         connection.call("openprogram/stop", StopParams(drain=drain, timeout_s=timeout_s), timeout_s + STOP_S)
     connection.close()
-    _wait_for_end(pid)
+    _wait_for_end(pid, STOP_S + (timeout_s if drain else 0))
 
 
-def _wait_for_end(pid: int) -> None:
-    born, deadline = process_start(pid), time.monotonic() + STOP_S
+def _wait_for_end(pid: int, timeout_s: float) -> None:
+    born, deadline = process_start(pid), time.monotonic() + timeout_s
     while born and process_start(pid) == born:
         if time.monotonic() > deadline:
-            raise DaemonError(f"the daemon (pid {pid}) was asked to stop and still runs after {STOP_S:g} s; `kill {pid}` ends it")
+            raise DaemonError(f"the daemon (pid {pid}) was asked to stop and still runs after {timeout_s:g} s; `kill {pid}` ends it")
         time.sleep(0.01)
 
 
@@ -195,6 +220,7 @@ def daemon_environment() -> dict[str, str]:
 
 def _spawn_and_wait(on_wait: Callable[[str], None]) -> None:
     place = socket_path()
+    before = _log_size()
     process = _spawn()
     begun = time.monotonic()
     told = False
@@ -203,11 +229,11 @@ def _spawn_and_wait(on_wait: Callable[[str], None]) -> None:
         if code is not None:
             if _accepts():  # one that was started by hand at the same moment kept ours from starting
                 return
-            raise StartError(f"the daemon could not start: it ended with code {code} before it listened at {place}\n{_log_tail()}")
+            raise StartError(f"the daemon could not start: it ended with code {code} before it listened at {place}\n{_log_tail(before)}")
         waited = time.monotonic() - begun
         if waited > START_S:
             process.terminate()
-            raise StartError(f"the daemon did not listen at {place} within {START_S:g} s and was ended\n{_log_tail()}")
+            raise StartError(f"the daemon did not listen at {place} within {START_S:g} s and was ended\n{_log_tail(before)}")
         if waited > 1 and not told:
             told = True
             on_wait("waiting for the daemon to start")
@@ -259,12 +285,21 @@ def _closing(descriptor: int):
         os.close(descriptor)
 
 
-def _log_tail(lines: int = 20) -> str:
+def _log_size() -> int:
+    try:
+        size = log_file().stat().st_size
+    except OSError:
+        return 0
+    return 0 if size > LARGEST_LOG else size  # such a log is put aside first
+
+
+def _log_tail(start: int = 0, *, lines: int = 20) -> str:
+    """The last lines of the log, from the position ``start``."""
     path: Path = log_file()
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
+            file.seek(max(start, path.stat().st_size - 8192))
             tail = file.read().decode("utf-8", "replace").splitlines()[-lines:]
     except OSError as error:
         return f"(its log {path} cannot be read: {error.strerror})"
-    return f"the end of its log {path}:\n" + "\n".join(f"  {line}" for line in tail)
+    return f"the end of its log {path}:\n" + "\n".join(f"  {line}" for line in tail or ["(nothing)"])

@@ -60,6 +60,12 @@ class Link:
         self._connection: Connection | None = None
         self._workspace: tuple[Connection, str] | None = None
         self._closed = False
+        self._pid = os.getpid()
+
+    def _after_fork(self) -> None:
+        """In a forked process the lock may be held by a thread that is not there, and the connection is the parent's."""
+        if self._pid != os.getpid():
+            self._lock, self._connection, self._workspace, self._pid = threading.Lock(), None, None, os.getpid()
 
     def is_ready(self, *, workspace: bool = False) -> bool:
         """Whether `connection` (and `workspace`) answer without blocking."""
@@ -68,6 +74,7 @@ class Link:
 
     def connection(self, *, start: bool | None = None) -> Connection:
         """The open connection, a new one if it was lost. Raises DaemonError, and ConnectionLost after `close`."""
+        self._after_fork()
         with self._lock:
             if self._closed:
                 raise ConnectionLost("this client was closed; connect again")
@@ -90,6 +97,7 @@ class Link:
 
     def close(self) -> None:
         """End the connection; nothing is opened again."""
+        self._after_fork()
         with self._lock:
             self._closed = True
             connection = self._connection

@@ -30,9 +30,11 @@ except ImportError:  # Windows: starting is not guarded there
 LONGEST_SOCKET_PATH = 100
 """sockaddr_un holds 104 bytes on macOS, 108 on Linux."""
 
+_YOUR_OWN = "set OPENPROGRAM_HOME to a folder that you may write to"
+
 
 class DaemonStatus(Wire, frozen=True, kw_only=True):
-    """The status file of a daemon. ``start_time`` is `process_start` of ``pid``, so that a reused pid is recognised."""
+    """The status file of a daemon. ``start_time`` is `process_start` of ``pid``, so that a reused pid is recognised; ``stopping``: it takes no new runs."""
 
     pid: int
     start_time: str
@@ -41,6 +43,7 @@ class DaemonStatus(Wire, frozen=True, kw_only=True):
     fingerprint: str
     socket: str
     epoch: str
+    stopping: bool = False
 
 
 def status_file() -> Path:
@@ -69,7 +72,7 @@ def make_home() -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise DaemonError(f"the state directory {folder} cannot be made: {error.strerror}; set OPENPROGRAM_HOME to a folder you may write to") from error
+        raise DaemonError(f"the state directory {folder} cannot be made: {error.strerror}; {_YOUR_OWN}") from error
     return folder
 
 
@@ -162,8 +165,11 @@ def peer_uid(connected: socket.socket) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path, *, timeout_s: float) -> Generator[None]:
-    """Hold an exclusive lock on a file of the home; it ends with the process too. Raises DaemonError when it is not free within ``timeout_s``."""
-    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    """Hold an exclusive lock on a file of the home; it ends with the process too. Raises DaemonError when it cannot be had within ``timeout_s``."""
+    try:
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DaemonError(f"{path} cannot be opened: {error.strerror}; {_YOUR_OWN}") from error
     try:
         deadline = time.monotonic() + timeout_s
         while fcntl is not None:

@@ -107,11 +107,16 @@ class Core:
                 lambda seq: admin.FunctionsEvent(seq=seq, workspace=workspace, file=event.file, functions=functions, error=event.error),
             )
 
+    def status_changed(self, kind: str, message: str = "") -> None:
+        """Tell whoever listens that health is worth another look."""
+        self.events.publish(Key("status", ""), lambda seq: admin.StatusEvent(seq=seq, kind=kind, message=message))
+
     def stop(self, params: admin.StopParams) -> None:
         """Begin to stop; the first call counts."""
         if not self.stopping.is_set():
             self.drain = params
             self.stopping.set()
+            self.status_changed("stopping", "runs that are active may end" if params.drain else "runs that are active are interrupted")
 
     async def aclose(self) -> None:
         """Close what was opened; the store last."""

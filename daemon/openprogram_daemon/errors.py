@@ -36,6 +36,7 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.UnknownSessionError, ErrorCode.UNKNOWN_SESSION),
     (errors.StoreError, ErrorCode.STORE),
     (ValueError, ErrorCode.USAGE),
+    (TimeoutError, ErrorCode.USAGE),  # a limit that whoever asks has set
 )
 
 

@@ -7,6 +7,7 @@ clients and runs the daemon ends after a while (`IDLE_S`, or ``OPENPROGRAM_IDLE_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import math
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from openprogram_clients import places
 from openprogram_clients.errors import DaemonError
 from openprogram_clients.fingerprint import fingerprint
@@ -143,6 +145,8 @@ class Life:
         core = self._core
         params = core.drain or StopParams()
         logger.info("stopping")
+        with contextlib.suppress(OSError):  # the home may be gone
+            places.write_status(msgspec.structs.replace(self._status(), stopping=True))
         if params.drain:
             await core.runs.drain(params.timeout_s)
         if core.runs.hosts is not None:

@@ -67,6 +67,8 @@ class Listener:
             logger.exception("session %d failed", session.number)
         finally:
             self._core.sessions.discard(session)
+            if session.is_open:
+                self._core.status_changed("clients")
             self._on_change()
 
     async def close(self, *, timeout_s: float) -> None:

@@ -100,6 +100,12 @@ class Session(Peer):
         """Send what waits, then end."""
         self._out.finish()
 
+    def passed_gate(self) -> None:
+        """The other side has introduced itself."""
+        if not self.is_open:
+            self.is_open = True
+            self.core.status_changed("clients")
+
     # The connection.
 
     async def run(self) -> None:
@@ -181,7 +187,7 @@ class Session(Peer):
             self._tasks[request_id] = task
             task.add_done_callback(lambda done: self._requested_ended(request_id, done))
         else:
-            self.is_open = True
+            self.passed_gate()
             self._language().request(request_id, method, body)
 
     def _requested_ended(self, request_id: rpc.Id, task: asyncio.Future[None]) -> None:

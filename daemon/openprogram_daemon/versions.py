@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 from openprogram_protocol.errors import ErrorCode
@@ -28,6 +29,7 @@ def version() -> str:
 
 def other_protocol(theirs: Any, core: Core) -> RefusedError:
     """The refusal, which says by ``runs`` and ``clients`` whether this daemon may be replaced."""
-    data = {"protocol": PROTOCOL, "version": version(), "runs": len(core.runs.active()), "clients": sum(session.is_open for session in core.sessions)}
+    counts = {"runs": len(core.runs.active()), "clients": sum(session.is_open for session in core.sessions)}
+    data = {"protocol": PROTOCOL, "version": version(), "pid": os.getpid(), **counts}
     message = f"this daemon is of version {version()} and speaks protocol {PROTOCOL}, not {theirs!r}; `openprogram daemon restart` replaces it"
     return RefusedError(ErrorCode.VERSION, message, data)

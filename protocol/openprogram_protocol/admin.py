@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from openprogram_protocol.dag import Node
 from openprogram_protocol.functions import FunctionInfo, SourceError
 from openprogram_protocol.runs import Wire
 
@@ -38,7 +39,11 @@ class UnsubscribeParams(Wire, frozen=True, kw_only=True):
 
 
 class RunEvent(Wire, frozen=True, kw_only=True):
-    """``kind``: started, delta, output, waiting, finished. ``data``: text of output or delta, or the `RunInfo` of finished."""
+    """``kind``: started, delta, output, finished, and gap, which stands for events that were dropped.
+
+    ``data``: the text of output or delta, or the `RunInfo` of started and finished. What a run returned and printed is not told with its end:
+    its result has it.
+    """
 
     seq: int
     run_id: str
@@ -48,11 +53,11 @@ class RunEvent(Wire, frozen=True, kw_only=True):
 
 
 class DagEvent(Wire, frozen=True, kw_only=True):
-    """A node that was opened or closed, as it stands."""
+    """A node that was opened or closed, as it stands; what is large in it is left out and found in the node itself."""
 
     seq: int
     session: str
-    node: Any = None
+    node: Node | None = None
     gap: bool = False
 
 
@@ -68,6 +73,8 @@ class FunctionsEvent(Wire, frozen=True, kw_only=True):
 
 
 class StatusEvent(Wire, frozen=True, kw_only=True):
+    """``kind``: ``clients`` (one came or left), ``stopping`` (no new runs are taken). What there is now is asked for."""
+
     seq: int
     kind: str
     message: str = ""
@@ -105,7 +112,7 @@ class FunctionResult(Wire, frozen=True, kw_only=True):
 
 
 class StatusResult(Wire, frozen=True, kw_only=True):
-    """Health. ``clients``, ``workers`` and ``hosts`` are short descriptions; ``waiting`` says what each active run waits for."""
+    """Health. ``clients``, ``workers``, ``models`` and ``workspaces`` are short descriptions; ``runs`` counts the active ones."""
 
     pid: int
     version: str

@@ -1,13 +1,21 @@
-"""The other end of a connection, in the hands of a test: it says exactly what the test wants said, which a real daemon does not do on demand."""
+"""The two things that clients talk to: another end in the hands of the test, which says what a real daemon does not say on demand, and real daemons."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
 from collections import deque
+from pathlib import Path
 from typing import Any
 
+from openprogram_clients import places
+from openprogram_clients.errors import DaemonError
 from openprogram_protocol.framing import FrameReader, frame
+
+from tests.daemon.support import children, lives, until
 
 WAIT_S = 20.0
 
@@ -47,3 +55,55 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class Home:
+    """The daemons of this test's home: found among the processes, whatever their status file says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._below: set[int] = set()
+
+    def daemons(self) -> list[int]:
+        """Their pids; empty where the system does not list processes."""
+        mark = f"OPENPROGRAM_HOME={self.path}".encode()
+        return [pid for pid in _processes() if mark in _words(pid, "environ") and b"openprogram_daemon" in _words(pid, "cmdline")]
+
+    def daemon(self) -> int:
+        """The pid of the only one."""
+        (pid,) = self.daemons()
+        return pid
+
+    def below(self) -> list[int]:
+        """The processes below them; `end` makes sure of their end."""
+        found = [pid for daemon in self.daemons() for pid in children(daemon)]
+        self._below.update(found)
+        return found
+
+    def kill(self) -> None:
+        """End the daemons as a crash does."""
+        self.below()
+        daemons = self.daemons()
+        for pid in daemons:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not any(lives(pid) for pid in daemons))
+
+    def end(self) -> None:
+        """Leave nothing, whatever happened before."""
+        self.kill()
+        for pid in self._below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError, DaemonError):
+            places.socket_path().unlink(missing_ok=True)
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+
+
+def _words(pid: int, file: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -511,7 +511,7 @@ export interface FunctionResult {
   exact?: boolean;
 }
 
-/** Health. `clients`, `workers` and `hosts` are short descriptions; `waiting` says what each active run waits for. */
+/** Health. `clients`, `workers`, `models` and `workspaces` are short descriptions; `runs` counts the active ones. */
 export interface StatusResult {
   pid: number;
   version: string;
@@ -542,7 +542,12 @@ export interface StopParams {
   timeoutS?: number;
 }
 
-/** `kind`: started, delta, output, waiting, finished. `data`: text of output or delta, or the `RunInfo` of finished. */
+/**
+ * `kind`: started, delta, output, finished, and gap, which stands for events that were dropped.
+ *
+ * `data`: the text of output or delta, or the `RunInfo` of started and finished. What a run returned and printed is not told with its end:
+ * its result has it.
+ */
 export interface RunEvent {
   seq: number;
   runId: string;
@@ -552,11 +557,11 @@ export interface RunEvent {
   gap?: boolean;
 }
 
-/** A node that was opened or closed, as it stands. */
+/** A node that was opened or closed, as it stands; what is large in it is left out and found in the node itself. */
 export interface DagEvent {
   seq: number;
   session: string;
-  node?: unknown;
+  node?: Node | null;
   /** Default: `false`. */
   gap?: boolean;
 }
@@ -580,6 +585,7 @@ export interface FunctionsEvent {
   gap?: boolean;
 }
 
+/** `kind`: `clients` (one came or left), `stopping` (no new runs are taken). What there is now is asked for. */
 export interface StatusEvent {
   seq: number;
   kind: string;

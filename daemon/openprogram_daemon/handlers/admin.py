@@ -20,8 +20,8 @@ async def connect(core: Core, session: Session, params: ConnectParams) -> Connec
     """``openprogram/connect``."""
     if params.protocol != PROTOCOL:
         raise other_protocol(params.protocol, core)
-    session.is_open = True
     session.about |= {"role": params.role, "client": params.client, "pid": params.pid}
+    session.passed_gate()
     return ConnectResult(protocol=PROTOCOL, version=version(), pid=os.getpid(), epoch=core.epoch, fingerprint=core.fingerprint)
 
 

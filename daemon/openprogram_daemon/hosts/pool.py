@@ -163,7 +163,7 @@ class Hosts:
     async def start(self, run: WorkerRunParams, workspace_id: str, *, deadline_s: float | None = None, found: Found | None = None) -> Assignment:
         """Give a run to a worker that has the newest saved source, or the last good one. ``found`` is what `look` said for this call.
 
-        Raises RefusedError (UNTRUSTED, INTERPRETER, …). Code that cannot be loaded is an error of the run, in ``done``.
+        Raises RefusedError (UNTRUSTED, INTERPRETER, …), TimeoutError. Code that cannot be loaded is an error of the run, in ``done``.
         """
         workspace = self._trusted(workspace_id)
         run = msgspec.structs.replace(run, file=str(workspace.root / run.file))
@@ -180,7 +180,7 @@ class Hosts:
     async def arguments(self, workspace_id: str, params: ArgumentsParams) -> ArgumentsResult:
         """Read words by the types that a function declares, in the worker that a run of it would get.
 
-        Raises RefusedError (LOAD for code that cannot be imported, …), ArgumentError, UnknownTargetError, UsageError.
+        Raises RefusedError (LOAD for code that cannot be imported, …), ArgumentError, UnknownTargetError, UsageError, TimeoutError.
         """
         workspace = self._trusted(workspace_id)
         try:
@@ -219,7 +219,7 @@ class Hosts:
             async with asyncio.timeout(limit_s):
                 return await workspace.generations.serve(file, lambda worker: worker.attach(os.dup(write_end)), newest=found and found.newest)
         except TimeoutError:
-            raise RefusedError(ErrorCode.USAGE, f"{file} was not imported within the {limit_s:g} s of the run") from None
+            raise TimeoutError(f"{file} was not imported within the {limit_s:g} s of the run") from None
         finally:
             os.close(write_end)
 
