@@ -9,10 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
 
 from openprogram.context.call import Branch, Call, Close, Frame, LogEntry, SessionInfo
+from openprogram.errors import StoreError
+
+if TYPE_CHECKING:
+    from openprogram.store.transfer import Dump
 
 
 @runtime_checkable
@@ -105,3 +111,57 @@ class OneWay(Protocol):
     def post_finish(self, close: Close) -> None:
         """`Store.finish` without its result."""
         ...
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that a search found. ``excerpt`` is one line of what it says, around the first word that was looked for."""
+
+    node: str
+    session: str
+    seq: int
+    role: str
+    name: str
+    status: str
+    started_at: float
+    excerpt: str
+
+
+@runtime_checkable
+class Archive(Protocol):
+    """What a store has besides where its sessions can be searched, taken elsewhere and thrown away."""
+
+    def search(self, query: str, *, session: str | None = None, limit: int = 20, offset: int = 0) -> list[Hit]:
+        """The nodes in which every word and ``"quoted phrase"`` of the query occurs (see `openprogram.store.search`), the newest first.
+
+        What is committed is found, also what was written a moment ago and what is still running. Raises UsageError for a query without a word,
+        UnknownSessionError.
+        """
+        ...
+
+    def rename_session(self, session_id: str, title: str) -> SessionInfo:
+        """Give a session another title; its id stays. Raises UnknownSessionError."""
+        ...
+
+    def delete_session(self, session_id: str, *, force: bool = False) -> SessionInfo:
+        """Delete a session with all its nodes and return what it was.
+
+        Raises UnknownSessionError, and StoreError while calls of a living process are open in it; ``force`` deletes it nevertheless, and whatever those calls
+        write afterwards is lost.
+        """
+        ...
+
+    def export(self, session_id: str, write: Callable[[bytes], object]) -> SessionInfo:
+        """Hand a session, as it is at one moment, to ``write``, line by line (see `openprogram.store.transfer`). Raises UnknownSessionError."""
+        ...
+
+    def load(self, dump: Dump) -> SessionInfo:
+        """Write a session that was exported, all of it or nothing. Raises StoreError when the session or one of its nodes is there already."""
+        ...
+
+
+def in_use(session_id: str, calls: int, processes: str) -> StoreError:
+    """For a session that is not deleted since somebody works in it."""
+    return StoreError(
+        f"session {session_id!r} is in use: {calls} call{'' if calls == 1 else 's'} of {processes} {'is' if calls == 1 else 'are'} running in it; "
+        "wait for the end, end that process, or delete it by force"
+    )

@@ -82,7 +82,9 @@ def opening(branch: Branch) -> Callable[[sqlite3.Connection], Branch]:
 
 def branches_of(connection: sqlite3.Connection, info: SessionInfo) -> list[Branch]:
     """The branches of a session that exists, the main one first."""
-    query = "SELECT b.frame, b.name, f.parent, f.base, b.created FROM branches b JOIN frames f ON f.id = b.frame WHERE b.session = ? ORDER BY b.created, b.rowid"
+    query = (
+        "SELECT b.frame, b.name, f.parent, f.base, b.created FROM branches b JOIN frames f ON f.id = b.frame WHERE b.session = ? ORDER BY b.created, b.rowid"
+    )
     found = connection.execute(query, (info.id,)).fetchall()
     made = [Branch(id=row[0], session=info.id, name=row[1], parent=row[2], base=row[3], created_at=row[4]) for row in found]
     return [main_branch(info), *made]

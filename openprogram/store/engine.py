@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from openprogram.errors import StoreClosedError, StoreError
-from openprogram.store import files, migrations, owners
+from openprogram.store import files, index, migrations, owners
 from openprogram.store.writer import EngineGone, Work, Writer
 
 logger = logging.getLogger("openprogram.store")
@@ -32,8 +32,9 @@ _KEPT_READERS = 8
 class Options:
     """How a store is opened."""
 
-    def __init__(self, path: Path, *, read_only: bool, timeout_s: float, vfs: str | None) -> None:
+    def __init__(self, path: Path, *, read_only: bool, timeout_s: float, vfs: str | None, search_index: bool) -> None:
         self.path = path
+        self.search_index = search_index
         self.read_only = read_only
         self.timeout_s = timeout_s
         self.vfs = vfs
@@ -72,6 +73,7 @@ class Engine:
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
         self._gone = False
+        self._wal = False
         self._lock = files.OpenersLock(options.path)
         self._writer = None if options.read_only else self._open_for_writing()
         if options.read_only:
@@ -92,7 +94,11 @@ class Engine:
         except BaseException:
             self._lock.release()
             raise
-        return Writer(connection, options.path)
+        return Writer(connection, options.path, timeout_s=options.timeout_s if self._wal else 0, idle=self._next_piece)
+
+    def _next_piece(self) -> Work[None] | None:
+        """Of the full-text index."""
+        return index.prepare(self.read) if self._options.search_index else None
 
     def _prepared(self) -> sqlite3.Connection:
         options = self._options
@@ -102,9 +108,15 @@ class Engine:
             migrations.version_of(connection, options.path)
             self._lock.release()
             self._lock.share(options.timeout_s)
+            # What is deleted is overwritten, also where SQLite does not do so by itself.
+            connection.execute("PRAGMA secure_delete = ON")
+            # Kept by a new file only: what is deleted can then be given back in small steps.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._use_journal(connection)
             migrations.upgrade(connection, options.path, self._lock, timeout_s=options.timeout_s)
             mark_interrupted(connection)
+            if self._wal:  # only the beginning of a transaction has to wait, and the writer does that
+                connection.execute("PRAGMA busy_timeout = 0")
         except BaseException:
             connection.close()
             raise
@@ -131,7 +143,8 @@ class Engine:
             if files.code_of(error) in files.BUSY:
                 raise
             mode = str(error)
-        if mode == "wal":
+        self._wal = mode == "wal"
+        if self._wal:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA journal_size_limit = 16777216")
             return

@@ -6,16 +6,18 @@ and a fork copies it.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from openprogram.context.call import MAIN, TERMINAL, Branch, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
 from openprogram.errors import StoreClosedError, StoreError, UnknownSessionError
-from openprogram.store import branching, forks, rows
+from openprogram.store import branching, forks, rows, search, transfer
+from openprogram.store.base import Hit, in_use
 from openprogram.store.ids import check_branch_name, check_session_id
 
 
@@ -159,10 +161,7 @@ class MemoryStore:
                 if close.enters:
                     inner = len(self._logs[self._opened_by[close.id]]) if close.id in self._opened_by else 0
                     self._logs[row.frame].append(LogEntry(close.id, inner))
-        return self._call(row)
-
-    def _call(self, row: rows.Row) -> Call:
-        return rows.call_of(row, self._payloads, is_dead=lambda _: False)
+            return self._calls([row])[0]
 
     def node(self, node_id: str) -> Call | None:
         """See `Store.node`."""
@@ -173,16 +172,17 @@ class MemoryStore:
         """See `Store.nodes`."""
         wanted = list(node_ids)
         with self._open():
-            found = [self._rows[node_id] for node_id in wanted if node_id in self._rows]
-        return [self._call(row) for row in found]
+            return self._calls(self._rows[node_id] for node_id in wanted if node_id in self._rows)
 
     def page(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Call]:
         """See `Store.page`."""
         with self._open():
             self._session(session_id)
             # Sequence numbers are given without gaps, from 1.
-            found = [self._rows[node_id] for node_id in self._order[session_id][max(0, after) :][: max(0, limit)]]
-        return [self._call(row) for row in found]
+            return self._calls(self._rows[node_id] for node_id in self._order[session_id][max(0, after) :][: max(0, limit)])
+
+    def _calls(self, found: Iterable[rows.Row]) -> list[Call]:
+        return [rows.call_of(row, self._payloads, is_dead=lambda _: False) for row in found]
 
     def frame(self, frame_id: str) -> Frame | None:
         """See `Store.frame`."""
@@ -214,6 +214,67 @@ class MemoryStore:
         with self._open():
             info = self._session(session_id)
             return [branching.main_branch(info), *(branch for branch in self._branches.values() if branch.session == session_id)]
+
+    def search(self, query: str, *, session: str | None = None, limit: int = 20, offset: int = 0) -> list[Hit]:
+        """See `Archive.search`."""
+        wanted = search.Query(query)
+        with self._open():
+            if session is not None:
+                self._session(session)
+            hits = (hit for row in reversed(self._rows.values()) if session in {None, row.session} and (hit := wanted.hit(row, self._payloads)))
+            return list(itertools.islice(hits, max(0, offset), max(0, offset) + max(0, limit)))
+
+    def rename_session(self, session_id: str, title: str) -> SessionInfo:
+        """See `Archive.rename_session`."""
+        with self._open():
+            self._sessions[session_id] = info = msgspec.structs.replace(self._session(session_id), title=title)
+            return info
+
+    def delete_session(self, session_id: str, *, force: bool = False) -> SessionInfo:
+        """See `Archive.delete_session`."""
+        with self._open():
+            self._session(session_id)
+            running = sum(self._rows[node_id].status == "running" for node_id in self._order[session_id])
+            if running and not force:
+                raise in_use(session_id, running, "this process")
+            for node_id in self._order.pop(session_id):
+                del self._rows[node_id]
+            for frame in [frame for frame in self._frames.values() if frame.session == session_id]:
+                del self._frames[frame.id], self._logs[frame.id]
+                self._branches.pop(frame.id, None)
+                self._opened_by.pop(frame.owner or "", None)
+            used = {key for row in self._rows.values() for key in rows.references(row)}
+            self._payloads = {key: text for key, text in self._payloads.items() if key in used}
+            return self._sessions.pop(session_id)
+
+    def export(self, session_id: str, write: Callable[[bytes], object]) -> SessionInfo:
+        """See `Archive.export`."""
+        with self._open():
+            info = self._session(session_id)
+            frames = [frame for frame in self._frames.values() if frame.session == session_id]
+            branches = [branch for branch in self._branches.values() if branch.session == session_id]
+            nodes = [self._rows[node_id] for node_id in self._order[session_id]]
+            lines = [*transfer.head(info, frames, branches), *(transfer.node(row, self._payloads) for row in nodes)]
+            lines += [transfer.log(frame.id, self._logs[frame.id]) for frame in frames if self._logs[frame.id]]
+        for line in [*lines, transfer.end(len(nodes))]:
+            write(line)
+        return info
+
+    def load(self, dump: transfer.Dump) -> SessionInfo:
+        """See `Archive.load`."""
+        info = msgspec.structs.replace(dump.info, nodes=len(dump.nodes))
+        with self._open():
+            if info.id in self._sessions or any(row.id in self._rows for row in dump.nodes) or any(frame.id in self._frames for frame in dump.frames):
+                raise transfer.there_already(info.id)
+            self._sessions = dict(sorted([*self._sessions.items(), (info.id, info)], key=lambda item: item[1].updated_at))
+            for frame in dump.frames:
+                self._add_frame(frame)
+            self._branches |= {branch.id: branch for branch in dump.branches}
+            self._rows |= {row.id: row for row in dump.nodes}
+            self._order[info.id] = [row.id for row in dump.nodes]
+            self._payloads |= dump.payloads
+            self._logs |= {frame: list(entries) for frame, entries in dump.logs.items()}
+        return info
 
     def close(self) -> None:
         """Forget everything."""

@@ -49,11 +49,29 @@ THIRD = (
     "CREATE UNIQUE INDEX branches_by_name ON branches (session, name)",
 )
 
+FOURTH = (
+    # Numbers of nodes, for the full-text index: unlike SQLite's own they stay when the file is rewritten.
+    "ALTER TABLE nodes RENAME TO unnumbered",
+    """CREATE TABLE nodes (
+        n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, session TEXT NOT NULL, seq INTEGER NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
+        frame TEXT NOT NULL, status TEXT NOT NULL, caller TEXT, predecessor TEXT, reads_frame TEXT, reads_upto INTEGER, started REAL NOT NULL, ended REAL,
+        owner TEXT, input TEXT, output TEXT, exchanges TEXT, metadata TEXT, closing TEXT)""",
+    """INSERT INTO nodes SELECT rowid, id, session, seq, role, name, frame, status, caller, predecessor, reads_frame, reads_upto, started, ended,
+        iif(status = 'running', owner, NULL), input, output, exchanges, metadata, closing FROM unnumbered ORDER BY rowid""",
+    "DROP TABLE unnumbered",
+    "CREATE UNIQUE INDEX nodes_in_order ON nodes (session, seq)",
+    "CREATE INDEX nodes_running ON nodes (owner) WHERE status = 'running'",
+    # One row: up to which node the index goes, how often nodes were deleted, and how often since the index was begun anew.
+    "CREATE TABLE upkeep (indexed INTEGER NOT NULL, deletions INTEGER NOT NULL, stale INTEGER NOT NULL)",
+    "INSERT INTO upkeep VALUES (0, 0, 0)",
+    "CREATE TABLE unindexed (n INTEGER PRIMARY KEY)",
+)
+
 # How long the processes that have an old store open are waited for: they may be about to end.
 _PATIENCE_S = 5.0
 
 Migration = Sequence[str]
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def version_of(connection: sqlite3.Connection, path: Path, latest: int = len(MIGRATIONS)) -> int:

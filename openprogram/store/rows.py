@@ -1,15 +1,19 @@
 """A node as it is kept: a flat row whose values are JSON text, made once from the live `Call` and read back into one.
 
 A value of up to `INLINE` characters stands in the row itself, as text. A longer one is kept once in the payload table, under the hash of its text; the row
-then holds that key as bytes. So the type of a cell says which of the two it is, and text cells are valid JSON.
+then holds that key as bytes. So the type of a cell says which of the two it is, and text cells are valid JSON. A payload is text, or bytes when it was
+deflated (`squeezed`): two kilobytes of text would otherwise take a page of four.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from openprogram.context.call import Call, Close, Reads
 from openprogram.store import values
@@ -17,8 +21,11 @@ from openprogram.store import values
 logger = logging.getLogger("openprogram.store")
 
 INLINE = 1000
+# Longer texts fill their pages anyhow, and would keep whoever writes them waiting.
+_MOST_SQUEEZED = 1_000_000
 
 Cell = str | bytes | None
+Payload = str | bytes
 
 
 class Row(NamedTuple):
@@ -63,10 +70,13 @@ class Packer:
 
     def cell(self, value: Any) -> Cell:
         """The cell of a value."""
-        text = values.encode(value)
+        return self.text(values.encode(value))
+
+    def text(self, text: str) -> Cell:
+        """The cell of a value that is JSON text already."""
         if len(text) <= INLINE:
             return text
-        key = hashlib.blake2b(text.encode(), digest_size=32).digest()
+        key = key_of(text)
         self.payloads[key] = text
         return key
 
@@ -106,6 +116,26 @@ class Packer:
         )
 
 
+def key_of(text: str) -> bytes:
+    """The key of a payload: the hash of its text."""
+    return hashlib.blake2b(text.encode(), digest_size=32).digest()
+
+
+def squeezed(text: str) -> Payload:
+    """A payload as a file keeps it."""
+    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_SQUEEZED else text
+
+
+def text_of_payload(payload: Payload) -> str:
+    """The text of a payload. Raises ValueError when it is damaged."""
+    if isinstance(payload, str):
+        return payload
+    try:
+        return zlib.decompress(payload).decode()
+    except zlib.error as error:
+        raise ValueError(f"its payload is damaged ({error})") from error
+
+
 def text_cell(text: str) -> Cell:
     """Text for a text column; what is no valid UTF-8 goes in as bytes."""
     try:
@@ -125,7 +155,7 @@ def references(row: Row) -> list[bytes]:
     return [cell for cell in row[14:] if isinstance(cell, bytes)]
 
 
-def call_of(row: Row, payloads: Mapping[bytes, str], *, is_dead: Callable[[str | None], bool]) -> Call:
+def call_of(row: Row, payloads: Mapping[bytes, Payload], *, is_dead: Callable[[str | None], bool]) -> Call:
     """The node of a row. A running node whose owner is dead reads ``interrupted``; a value that cannot be read becomes a form that says so, and is logged."""
 
     def value(cell: Cell, column: str) -> Any:
@@ -161,13 +191,34 @@ def _mapped(value: Any) -> dict[str, Any]:
     return {} if value is None else cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value}
 
 
-def _value(cell: str | bytes, payloads: Mapping[bytes, str], where: str) -> Any:
+def json_of(cell: str | bytes, payloads: Mapping[bytes, Payload]) -> str:
+    """The JSON text of a cell. Raises ValueError, which says why, when it is not there or damaged."""
+    if isinstance(cell, str):
+        return cell
+    if cell not in payloads:
+        raise ValueError("its payload is missing")
+    return text_of_payload(payloads[cell])
+
+
+def tree_of(cell: Cell, payloads: Mapping[bytes, Payload]) -> Any:
+    """A cell's JSON as it is stored, its forms not restored; None for a cell that is empty or cannot be read."""
     try:
-        return values.decode(cell if isinstance(cell, str) else payloads[cell])
+        return None if cell is None else msgspec.json.decode(json_of(cell, payloads))
+    except ValueError:
+        return None
+
+
+def _value(cell: str | bytes, payloads: Mapping[bytes, Payload], where: str) -> Any:
+    try:
+        return values.decode(json_of(cell, payloads))
     except Exception as error:  # one bad cell must not hide the rest of the session
-        reason = "its payload is missing" if isinstance(error, KeyError) else str(error)
-        logger.warning("the %s cannot be read: %s", where, reason)
-        return {values.MARK: UNREADABLE, "value": f"the {where} cannot be read: {reason}"}
+        logger.warning("the %s cannot be read: %s", where, error)
+        return unreadable(f"the {where}", error)
+
+
+def unreadable(what: str, error: Exception) -> dict[str, Any]:
+    """What stands in for a value that cannot be read."""
+    return {values.MARK: UNREADABLE, "value": f"{what} cannot be read: {error}"}
 
 
 UNREADABLE = "unreadable"

@@ -18,35 +18,39 @@ from typing import Any, TypeVar
 import msgspec
 
 from openprogram.context.call import TERMINAL, Branch, Call, Close, Frame, LogEntry, Reads, SessionInfo, new_id
-from openprogram.errors import StoreError, UnknownSessionError
+from openprogram.errors import StoreError
 from openprogram.store import branching, files, forks, owners, rows
 from openprogram.store.engine import Access, Options, mark_interrupted
 from openprogram.store.ids import check_session_id
+from openprogram.store.index import MOST_VARIABLES, payloads_of
+from openprogram.store.upkeep import INSERT, NODE, SESSION, Upkeep, info_of
 from openprogram.store.writer import Work
 
 T = TypeVar("T")
 
-_COLUMNS = ", ".join(rows.Row._fields)
-_NODE = f"SELECT {_COLUMNS} FROM nodes"  # noqa: S608 - fixed names
-_INSERT = f"INSERT INTO nodes ({_COLUMNS}) VALUES ({', '.join('?' * len(rows.Row._fields))})"  # noqa: S608
-_SESSION = "SELECT id, title, frame, next_seq, created, updated FROM sessions"
-_MOST_VARIABLES = 500
+# Where a node goes: its seq, the session of its frame, the end of that frame's log. One statement, since each costs as much as a row.
+_PLACE = """SELECT s.next_seq, f.session, l.pos, l.node FROM (SELECT 1) LEFT JOIN sessions s ON s.id = ? LEFT JOIN frames f ON f.id = ?
+    LEFT JOIN log l ON l.frame = ? AND l.pos = (SELECT max(pos) FROM log WHERE frame = ?)"""
+# A node at the end of its frame's log, with the length of its own.
+_ENTER = """INSERT INTO log SELECT ?, coalesce((SELECT max(pos) FROM log WHERE frame = ?), -1) + 1, ?,
+    coalesce((SELECT max(l.pos) FROM frames f JOIN log l ON l.frame = f.id WHERE f.owner = ?), -1) + 1"""
 
 
-class SqliteStore:
+class SqliteStore(Upkeep):
     """A `Store` in the file ``path``, made if it is missing (its folder must exist).
 
     ``timeout_s`` is how long to wait for another process that writes. ``read_only`` never writes; a file without write permission is opened so by itself.
-    ``vfs`` names another of SQLite's file layers, for file systems with broken locks (``unix-dotfile``); every process must then use the same. Raises
-    StoreError, StoreCorruptError and StoreVersionError, each with the path; a file that is not a store is never written to.
+    ``vfs`` names another of SQLite's file layers, for file systems with broken locks (``unix-dotfile``); every process must then use the same.
+    ``search_index=False`` leaves the full-text index to others. Raises StoreError, StoreCorruptError and StoreVersionError, each with the path; a file that is
+    not a store is never written to.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False, timeout_s: float = 30.0, vfs: str | None = None) -> None:
+    def __init__(self, path: str | Path, *, read_only: bool = False, timeout_s: float = 30.0, vfs: str | None = None, search_index: bool = True) -> None:
         self.path = files.resolve(path)
         self.read_only = read_only or (self.path.exists() and not os.access(self.path, os.W_OK))
         if self.read_only and not os.access(self.path, os.R_OK):
             raise StoreError(f"the store {self.path} may not be read; check its permissions, or name another file")
-        self._access = Access(Options(self.path, read_only=self.read_only, timeout_s=timeout_s, vfs=vfs))
+        self._access = Access(Options(self.path, read_only=self.read_only, timeout_s=timeout_s, vfs=vfs, search_index=search_index))
         self._access.engine()
         forks.guard(self._access)
         self._finalizer = weakref.finalize(self, self._access.close)
@@ -83,17 +87,14 @@ class SqliteStore:
         """See `Store.session`."""
         info = self._access.read(lambda connection: _session(connection, session_id))
         if info is None:
-            raise self._unknown(session_id)
+            raise self.unknown(session_id)
         return info
-
-    def _unknown(self, session_id: str) -> UnknownSessionError:
-        return UnknownSessionError(f"no session {session_id!r} in {self.path}; `openprogram sessions` lists those there are")
 
     def sessions(self, *, limit: int = 50, offset: int = 0) -> list[SessionInfo]:
         """See `Store.sessions`."""
-        query = f"{_SESSION} ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?"
+        query = f"{SESSION} ORDER BY updated DESC, rowid DESC LIMIT ? OFFSET ?"
         found = self._access.read(lambda connection: connection.execute(query, (max(0, limit), max(0, offset))).fetchall())
-        return [_info(row) for row in found]
+        return [info_of(row) for row in found]
 
     def append(self, call: Call, *, opens: Frame | None = None) -> Call:
         """See `Store.append`."""
@@ -103,9 +104,10 @@ class SqliteStore:
         """The work of `append`, for a transaction that writes more than that."""
         packer = rows.Packer()
         packed = packer.row(call, owners.this_process())
+        payloads = _squeezed(packer)
 
         def work(connection: sqlite3.Connection) -> Call:
-            row = self._append(connection, packed, opens, packer.payloads)
+            row = self._append(connection, packed, opens, payloads)
             reads = None if row.reads_frame is None else Reads(row.reads_frame, row.reads_upto or 0)
             return msgspec.structs.replace(call, seq=row.seq, predecessor=row.predecessor, reads=reads)
 
@@ -123,17 +125,18 @@ class SqliteStore:
         """Do ``work`` on a connection that only reads."""
         return self._access.read(work)
 
-    def _append(self, connection: sqlite3.Connection, row: rows.Row, opens: Frame | None, payloads: Mapping[bytes, str]) -> rows.Row:
-        seq = connection.execute("SELECT next_seq FROM sessions WHERE id = ?", (row.session,)).fetchone()
+    def _append(self, connection: sqlite3.Connection, row: rows.Row, opens: Frame | None, payloads: Mapping[bytes, rows.Payload]) -> rows.Row:
+        seq, session, end, last = connection.execute(_PLACE, (row.session, row.frame, row.frame, row.frame)).fetchone()
         if seq is None:
-            raise self._unknown(row.session)
-        _check_frame(connection, row.frame, row.session, f"node {row.id} cannot enter")
-        length, last = _end_of_log(connection, row.frame)
-        row = row._replace(seq=seq[0], predecessor=branching.predecessor(connection, row, last))
+            raise self.unknown(row.session)
+        if session != row.session:
+            raise _no_frame(row.frame, row.session, f"node {row.id} cannot enter")
+        length = 0 if end is None else end + 1
+        row = row._replace(seq=seq, predecessor=branching.predecessor(connection, row, last))
         if row.role == "llm" and row.reads_frame is None:
             row = row._replace(reads_frame=row.frame, reads_upto=length)
         _keep(connection, payloads)
-        _insert(connection, _INSERT, row, f"a node {row.id} exists already; nothing that was written is overwritten")
+        _insert(connection, INSERT, row, f"a node {row.id} exists already; nothing that was written is overwritten")
         connection.execute("UPDATE sessions SET next_seq = next_seq + 1, updated = max(updated, ?) WHERE id = ?", (time.time(), row.session))
         if opens is not None:
             _open_frame(connection, opens, row.session)
@@ -147,29 +150,33 @@ class SqliteStore:
         """The work of `finish`, for a transaction that writes more than that. It returns what reads the finished node when somebody wants it."""
         packer = rows.Packer()
         ending = packer.ending(close)
+        kept = _squeezed(packer)
         if close.status not in TERMINAL:
             raise StoreError(f"node {close.id} cannot be closed as {close.status!r}; a terminal state is one of {', '.join(sorted(TERMINAL))}")
 
         def work(connection: sqlite3.Connection) -> Callable[[], Call]:
-            row, payloads = self._finish(connection, close, ending, packer.payloads)
+            row, payloads = self._finish(connection, close, ending, kept)
             return lambda: rows.call_of(row, payloads, is_dead=owners.is_dead)
 
         return work
 
-    def _finish(self, connection: sqlite3.Connection, close: Close, ending: rows.Ending, payloads: Mapping[bytes, str]) -> tuple[rows.Row, dict[bytes, str]]:
-        found = connection.execute(f"{_NODE} WHERE id = ?", (close.id,)).fetchone()
+    def _finish(
+        self, connection: sqlite3.Connection, close: Close, ending: rows.Ending, payloads: Mapping[bytes, rows.Payload]
+    ) -> tuple[rows.Row, dict[bytes, rows.Payload]]:
+        found = connection.execute(f"{NODE} WHERE id = ?", (close.id,)).fetchone()
         if found is None:
             raise StoreError(f"no node {close.id} in {self.path}; append it before it is finished")
         row = rows.Row._make(found)
         if row.status == "running":
             row = row._replace(**ending._asdict())
             _keep(connection, payloads)
-            update = "UPDATE nodes SET status = ?, ended = ?, output = ?, exchanges = ?, closing = ? WHERE id = ?"
+            # Who wrote it matters while it is open only.
+            update = "UPDATE nodes SET status = ?, ended = ?, output = ?, exchanges = ?, closing = ?, owner = NULL WHERE id = ?"
             connection.execute(update, (*ending, close.id))
             connection.execute("UPDATE sessions SET updated = max(updated, ?) WHERE id = ?", (time.time(), row.session))
             if close.enters:
                 _enter(connection, row)
-        return row, _payloads(connection, [row])
+        return row, payloads_of(connection, [row])
 
     def node(self, node_id: str) -> Call | None:
         """See `Store.node`."""
@@ -180,30 +187,30 @@ class SqliteStore:
         """See `Store.nodes`."""
         wanted = list(node_ids)
 
-        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, str]]:
+        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, rows.Payload]]:
             by_id: dict[str, rows.Row] = {}
-            for start in range(0, len(wanted), _MOST_VARIABLES):
-                some = wanted[start : start + _MOST_VARIABLES]
-                query = f"{_NODE} WHERE id IN ({', '.join('?' * len(some))})"
+            for start in range(0, len(wanted), MOST_VARIABLES):
+                some = wanted[start : start + MOST_VARIABLES]
+                query = f"{NODE} WHERE id IN ({', '.join('?' * len(some))})"
                 by_id |= {row[0]: rows.Row._make(row) for row in connection.execute(query, some)}
             found = [by_id[node_id] for node_id in wanted if node_id in by_id]
-            return found, _payloads(connection, found)
+            return found, payloads_of(connection, found)
 
         return self._calls(*self._access.read(work))
 
     def page(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Call]:
         """See `Store.page`."""
 
-        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, str]]:
-            query = f"{_NODE} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+        def work(connection: sqlite3.Connection) -> tuple[list[rows.Row], dict[bytes, rows.Payload]]:
+            query = f"{NODE} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
             found = [rows.Row._make(row) for row in connection.execute(query, (session_id, max(0, after), max(0, limit)))]
             if not found and _session(connection, session_id) is None:
-                raise self._unknown(session_id)
-            return found, _payloads(connection, found)
+                raise self.unknown(session_id)
+            return found, payloads_of(connection, found)
 
         return self._calls(*self._access.read(work))
 
-    def _calls(self, found: Sequence[rows.Row], payloads: Mapping[bytes, str]) -> list[Call]:
+    def _calls(self, found: Sequence[rows.Row], payloads: Mapping[bytes, rows.Payload]) -> list[Call]:
         dead = {owner: owners.is_dead(owner) for owner in {row.owner for row in found if row.status == "running"}}
         if any(dead.values()):
             self._access.post(mark_interrupted)
@@ -231,7 +238,7 @@ class SqliteStore:
 
         def work(connection: sqlite3.Connection) -> Branch:
             if _session(connection, branch.session) is None:
-                raise self._unknown(branch.session)
+                raise self.unknown(branch.session)
             return opening(connection)
 
         return work
@@ -242,7 +249,7 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> list[Branch]:
             info = _session(connection, session_id)
             if info is None:
-                raise self._unknown(session_id)
+                raise self.unknown(session_id)
             return branching.branches_of(connection, info)
 
         return self._access.read(work)
@@ -253,13 +260,9 @@ class SqliteStore:
         self._access.close()
 
 
-def _info(row: Sequence[Any]) -> SessionInfo:
-    return SessionInfo(id=row[0], title=rows.text_of(row[1]), frame=row[2], nodes=row[3] - 1, created_at=row[4], updated_at=row[5])
-
-
 def _session(connection: sqlite3.Connection, session_id: str) -> SessionInfo | None:
-    found = connection.execute(f"{_SESSION} WHERE id = ?", (session_id,)).fetchone()
-    return None if found is None else _info(found)
+    found = connection.execute(f"{SESSION} WHERE id = ?", (session_id,)).fetchone()
+    return None if found is None else info_of(found)
 
 
 def _new_session(connection: sqlite3.Connection, session_id: str, title: str) -> SessionInfo:
@@ -273,7 +276,11 @@ def _new_session(connection: sqlite3.Connection, session_id: str, title: str) ->
 def _check_frame(connection: sqlite3.Connection, frame: str, session: str, what: str) -> None:
     found = connection.execute("SELECT session FROM frames WHERE id = ?", (frame,)).fetchone()
     if found is None or found[0] != session:
-        raise StoreError(f"{what} frame {frame!r}: session {session!r} has no such frame")
+        raise _no_frame(frame, session, what)
+
+
+def _no_frame(frame: str, session: str, what: str) -> StoreError:
+    return StoreError(f"{what} frame {frame!r}: session {session!r} has no such frame")
 
 
 def _end_of_log(connection: sqlite3.Connection, frame: str) -> tuple[int, str | None]:
@@ -301,21 +308,13 @@ def _open_frame(connection: sqlite3.Connection, frame: Frame, session: str) -> N
 
 
 def _enter(connection: sqlite3.Connection, row: rows.Row) -> None:
-    owned = connection.execute("SELECT id FROM frames WHERE owner = ?", (row.id,)).fetchone()
-    inner = 0 if owned is None else _end_of_log(connection, owned[0])[0]
-    position, _ = _end_of_log(connection, row.frame)
-    connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", (row.frame, position, row.id, inner))
+    connection.execute(_ENTER, (row.frame, row.frame, row.id, row.id))
 
 
-def _keep(connection: sqlite3.Connection, payloads: Mapping[bytes, str]) -> None:
+def _squeezed(packer: rows.Packer) -> dict[bytes, rows.Payload]:
+    return {key: rows.squeezed(text) for key, text in packer.payloads.items()}
+
+
+def _keep(connection: sqlite3.Connection, payloads: Mapping[bytes, rows.Payload]) -> None:
     if payloads:
         connection.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads.items())
-
-
-def _payloads(connection: sqlite3.Connection, found: Sequence[rows.Row]) -> dict[bytes, str]:
-    keys = list({key for row in found for key in rows.references(row)})
-    payloads: dict[bytes, str] = {}
-    for start in range(0, len(keys), _MOST_VARIABLES):
-        some = keys[start : start + _MOST_VARIABLES]
-        payloads |= dict(connection.execute(f"SELECT key, json FROM payloads WHERE key IN ({', '.join('?' * len(some))})", some))  # noqa: S608
-    return payloads
