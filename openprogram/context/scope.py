@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from openprogram.context.call import Call, Close, Frame, Reads, new_id
+from openprogram.context.fragments import Form, Names
 from openprogram.context.messages import Message
-from openprogram.context.view import View, entry_line, view_of
+from openprogram.context.rendering import Fragment, entry_line
+from openprogram.context.view import Base, LateBase, View, ViewHistory, view_inside
 
 if TYPE_CHECKING:
     from openprogram.store.base import Store
@@ -29,7 +31,10 @@ failures = 0
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """The frame that calls made here enter. ``caller`` is the function node around them, ``function`` its name."""
+    """The frame that calls made here enter. ``caller`` is the function node around them, ``function`` its name.
+
+    In the scope of a ``transcript`` nothing enters: a model's tool calls belong to the exec that made them, which enters as a whole.
+    """
 
     store: Any  # a Store; msgspec reads annotations at run time, and the seam stands above this layer
     session: str
@@ -37,6 +42,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     caller: str | None = None
     function: str | None = None
     render_range: dict[str, int] = {}
+    transcript: bool = False
 
 
 current: ContextVar[Scope | None] = ContextVar("openprogram_scope", default=None)
@@ -96,12 +102,13 @@ def _opening(scope: Scope, node: Call) -> Generator[None]:
 
 
 class History:
-    """What one model call sees: a view up to k entries, with the render range of its function."""
+    """What one model call sees: a view up to k entries, with the render range of its function. Without a node (none could be written): all that is known."""
 
-    def __init__(self, scope: Scope, node: Call) -> None:
+    def __init__(self, scope: Scope, node: Call | None) -> None:
         self._scope = scope
         self._call = node
-        self.node: str | None = node.id
+        self._found: ViewHistory | None = None
+        self.node: str | None = node.id if node else None
 
     @property
     def store(self) -> Any:
@@ -110,11 +117,31 @@ class History:
 
     def messages(self) -> list[Message]:
         """The history, rendered."""
-        reads = self._call.reads
-        if reads is not None and reads.upto == LATER:  # the store knows by now how much there was to read
-            written = self._scope.store.node(self._call.id)
-            reads = written.reads if written else None
-        return [] if reads is None else self._scope.view.messages(reads.upto, **self._scope.render_range)
+        return self._history().messages()
+
+    def encoded(self, form: Form) -> list[bytes]:
+        """See `ViewHistory.encoded`."""
+        return self._history().encoded(form)
+
+    def names(self, form: Form) -> Names:
+        """See `ViewHistory.names`."""
+        return self._history().names(form)
+
+    def _history(self) -> ViewHistory:
+        if self._found is None:
+            self._found = ViewHistory(self._scope.view, self.node, self._upto(), self._scope.render_range)
+        return self._found
+
+    def _upto(self) -> int:
+        node, store, view = self._call, self._scope.store, self._scope.view
+        if node is None:
+            with recording():
+                return len(store.log(view.frame.id))
+            return view.known
+        if node.reads is not None and node.reads.upto == LATER:  # the store knows by now how much there was to read
+            written = store.node(node.id)
+            return written.reads.upto if written and written.reads else 0
+        return node.reads.upto if node.reads else 0
 
 
 class OpenCall:
@@ -132,7 +159,9 @@ class OpenCall:
 
     def history(self) -> History | None:
         """The history that the node reads."""
-        return History(self.scope, self.node) if self.scope and self.node and self.node.reads else None
+        if self.scope is None or (self.node is not None and self.node.reads is None):
+            return None
+        return History(self.scope, self.node)
 
     def finish(self, status: Any, output: Any = None, *, enters: bool, exchanges: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None) -> None:
         """Close the node."""
@@ -146,7 +175,7 @@ class OpenCall:
             exchanges=exchanges,
             metadata={"duration_s": duration, **(metadata or {})},
             ended_at=time.time(),
-            enters=enters,
+            enters=enters and not self.scope.transcript,
         )
         with recording():
             self._close(self.scope, close)
@@ -190,7 +219,7 @@ def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> 
     )
     with _opening(scope, node):
         return OpenCall(scope, _append(scope, node))
-    return OpenCall(None, None)
+    return OpenCall(scope, None)
 
 
 LATER = -1
@@ -206,24 +235,13 @@ def _append(scope: Scope, node: Call, opens: Frame | None = None) -> Call:
     return msgspec.structs.replace(node, reads=Reads(node.frame, LATER)) if node.role == "llm" else node
 
 
-class _LateView(View):
-    """The view of a frame that was opened in another process. What it begins with is read when somebody renders it: mostly that other process does."""
-
-    def __init__(self, store: Store, frame: Frame) -> None:
-        super().__init__(store, frame, ())
-        del self.base
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "base":
-            raise AttributeError(name)
-        view = view_of(self.store, self.frame.id)
-        self.base = () if view is None else view.base
-        return self.base
-
-
 def entered(store: Store, session: str, node: str, frame: str) -> Scope:
     """The scope to set, with `entry`, for a call that is written already: that of the frame it opened."""
-    return Scope(store=store, session=session, view=_LateView(store, Frame(id=frame, session=session, owner=node)), caller=node)
+    return Scope(store=store, session=session, view=_late_view(store, Frame(id=frame, session=session, owner=node)), caller=node)
+
+
+def _late_view(store: Store, frame: Frame, parent: View | None = None, owner: Call | None = None) -> View:
+    return View(store, frame, LateBase(store, frame, parent, owner))
 
 
 def _take_entry(scope: Scope, name: str, render_range: dict[str, int]) -> Scope | None:
@@ -269,8 +287,8 @@ def open_function(name: str, arguments: dict[str, Any], *, metadata: dict[str, A
 
 def _view_inside(scope: Scope, node: Call, frame: Frame) -> View:
     if hasattr(scope.store, "post_append"):
-        return _LateView(scope.store, frame)
-    return scope.view.opened_by(node, scope.store.frame(frame.id) or frame)
+        return _late_view(scope.store, frame, scope.view, node)
+    return view_inside(scope.view, scope.store.frame(frame.id) or frame, node)
 
 
 def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any], render_range: dict[str, int], store: Store) -> tuple[OpenCall, Scope | None]:
@@ -285,7 +303,7 @@ def open_hidden(name: str, arguments: dict[str, Any], *, metadata: dict[str, Any
         frame = Frame(id=new_id("frame"), session=info.id, parent=info.frame, owner=node_id)
         node = Call(id=node_id, session=info.id, role="code", name=name, frame=info.frame, input=arguments, metadata=metadata, started_at=time.time())
         store.append(node, opens=frame)
-        seen = outer.view.log(len(outer.store.log(outer.view.frame.id)))
-        view = View(store, frame, (*outer.view.base, *seen, entry_line(node)))
+        seen = len(outer.store.log(outer.view.frame.id))
+        view = View(store, frame, Base([Fragment(node_id, entry_line(node))], parent=outer.view, upto=seen))
         return OpenCall(None, None), Scope(store=store, session=info.id, view=view, caller=node_id, function=name, render_range=render_range)
     return OpenCall(None, None), None

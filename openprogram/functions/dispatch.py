@@ -13,11 +13,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from openprogram.functions.decorated import as_decorated
 from openprogram.functions.tool import Arguments, Tool
 from openprogram.threads import in_thread
+
+T = TypeVar("T")
 
 GRACE_S = 1.0
 MOST_CACHED = 256
@@ -42,7 +43,7 @@ async def run_tool(tool: Tool, arguments: Arguments, *, runtime: Any) -> tuple[A
 
 
 async def _bounded(tool: Tool, arguments: Arguments, runtime: Any) -> Any:
-    task = asyncio.ensure_future(_outcome(_result(tool, arguments, runtime)))
+    task = asyncio.ensure_future(settled(_result(tool, arguments, runtime)))
     try:
         done, _ = await asyncio.wait({task}, timeout=tool.options.timeout)
     except asyncio.CancelledError:
@@ -58,8 +59,8 @@ async def _bounded(tool: Tool, arguments: Arguments, runtime: Any) -> Any:
     return value
 
 
-async def _outcome(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """The result or what was raised, as values: an interrupt that a task lets out would end the loop it runs on."""
+async def settled(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    """The result or what was raised, as values: an interrupt that a task lets out would end the loop it runs on. Cancelling goes through."""
     try:
         return await work, None
     except asyncio.CancelledError as error:
@@ -131,15 +132,13 @@ _lock = threading.Lock()
 
 def _memory_of(tool: Tool) -> _Memory:
     """The memory of a decorated function, one for all that it is bound to; of any other tool, its own."""
-    function = as_decorated(tool.function)
-    root: Any = tool if function is None else function.root
+    root: Any = tool if tool.decorated is None else tool.decorated.root
     with _lock:
         return root.__dict__.setdefault("_memory", _Memory())
 
 
 def _owner(tool: Tool) -> Any:
-    function = as_decorated(tool.function)
-    return None if function is None else function.bound_to
+    return None if tool.decorated is None else tool.decorated.bound_to
 
 
 def _key(tool: Tool, arguments: Arguments) -> Any:

@@ -43,6 +43,7 @@ class Tool:
         parameters: tuple[Parameter, ...] | None = None,
         further: Further | None = None,
         schema: Schema | None = None,
+        decorated: Decorated[Any] | None = None,
     ) -> None:
         self.name = name
         self.description = description
@@ -50,6 +51,7 @@ class Tool:
         self.options = options or ToolOptions()
         self.parameters = parameters
         self.further = further
+        self.decorated = decorated
         self._schema = schema
         self.is_checked = schema is not None
 
@@ -64,9 +66,11 @@ class Tool:
         options = decorated.options if decorated else ToolOptions()
         described = decorated.description if decorated else _described(inner)
         schema = options.parameters
+        further = further_of(function)
         if schema is not None and decorated is not None:
-            _check_override(decorated, schema, parameters, further_of(function))
-        return cls(_name_of(function), described, function, options=options, parameters=parameters, further=further_of(function), schema=schema)
+            _check_override(decorated, schema, parameters, further)
+        name = _name_of(function)
+        return cls(name, described, function, options=options, parameters=parameters, further=further, schema=schema, decorated=decorated)
 
     @classmethod
     def of_spec(cls, spec: Any, execute: Any) -> Tool:
@@ -105,6 +109,13 @@ class Tool:
         plain = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_") or "tool"
         digest = hashlib.sha256(self.name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         return f"{plain[:55]}_{digest}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the node of a call says of the tool."""
+        if self.decorated is not None:
+            return self.decorated.record
+        return {"expose": "io", "doc": self.description or None}
 
     @property
     def unfillable(self) -> str:
