@@ -49,6 +49,8 @@ class AnthropicWire:
         settings = request.settings
         if settings.seed is not None:
             raise LLMError("the Messages API takes no seed", reason=Reason.BAD_REQUEST, model=request.model)
+        if not profile.sampling and (settings.temperature is not None or settings.top_p is not None):
+            raise LLMError(f"the model {request.model!r} takes neither temperature nor top_p", reason=Reason.BAD_REQUEST, model=request.model)
         most = settings.max_output_tokens or profile.max_output_tokens or _MAX_TOKENS
         thinking = _thinking(request, profile, most)
         continued = request.history is not None or bool(request.tools)

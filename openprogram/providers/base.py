@@ -167,7 +167,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What a model can do, as far as the loop and the wires care.
 
     ``schema``: its output can be held to a JSON Schema, of the kind that ``schema_dialect`` says (see `openprogram.providers.schemas`). ``thinking`` says how
-    it is asked to think (``effort``, ``budget``, ``adaptive``, ``level``; None: it cannot be asked) and ``thinking_off`` what asks it not to.
+    it is asked to think (``effort``, ``budget``, ``adaptive``, ``level``; None: it cannot be asked) and ``thinking_off`` what asks it not to. ``sampling``: it
+    takes a temperature.
     ``two_step_pick``: a decision is asked in two requests (the name, then that option's arguments), which small models do far better. ``situational_line``: a
     model inside a function is told which function that is.
     """
@@ -181,6 +182,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     audio: bool = False
     video: bool = False
     web_search: bool = False
+    sampling: bool = True
     thinking: str | None = None
     thinking_off: str | None = None
     two_step_pick: bool = False

@@ -98,18 +98,25 @@ def _input(request: ModelRequest, profile: Profile, provider: str) -> list[Field
 
 def _items(turn: Turn, model: str, profile: Profile) -> Iterator[Fields]:
     """One turn is several items: messages, calls, their outputs and what the model thought, each in its place."""
-    content: list[Fields] = []
+    content: list[Block] = []
     for block in turn.blocks:
         item = _item(block)
         if item is None:
-            content.append(_part(block, turn.role, model, profile))
+            content.append(block)
             continue
         if content:
-            yield {"type": "message", "role": turn.role, "content": content}
+            yield _message(turn.role, content, model, profile)
             content = []
         yield item
     if content:
-        yield {"type": "message", "role": turn.role, "content": content}
+        yield _message(turn.role, content, model, profile)
+
+
+def _message(role: str, blocks: list[Block], model: str, profile: Profile) -> Fields:
+    """What a model said is a plain text here: its own form would need ids that nobody kept."""
+    if role == "assistant":
+        return {"type": "message", "role": role, "content": "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")}
+    return {"type": "message", "role": role, "content": [_part(block, model, profile) for block in blocks]}
 
 
 def _item(block: Block) -> Fields | None:
@@ -122,10 +129,9 @@ def _item(block: Block) -> Fields | None:
     return dict(block["data"]) if kind == "opaque" else None
 
 
-def _part(block: Block, role: str, model: str, profile: Profile) -> Fields:
+def _part(block: Block, model: str, profile: Profile) -> Fields:
     if block.get("type") not in KINDS:
-        text = str(block.get("text", ""))
-        return {"type": "output_text", "text": text, "annotations": []} if role == "assistant" else {"type": "input_text", "text": text}
+        return {"type": "input_text", "text": str(block.get("text", ""))}
     media = media_of(block, model, profile)
     if media.kind != "image":
         raise LLMError(f"the Responses API takes no {media.kind} input; the provider openai-chat does", reason=Reason.BAD_REQUEST, model=model)

@@ -76,7 +76,8 @@ _OPENAI_ROWS = (
     ("*", _CAN_STOP),
 )
 _ANTHROPIC_ROWS = (
-    ("claude-opus-4-[678]*", _with(_CLAUDE, _claude(5, 25), max_output_tokens=128_000)),
+    ("claude-opus-4-6*", _with(_CLAUDE, _claude(5, 25), max_output_tokens=128_000)),
+    ("claude-opus-4-[78]*", _with(_CLAUDE, _claude(5, 25), max_output_tokens=128_000, sampling=False)),
     ("claude-sonnet-4-6*", _with(_CLAUDE, _claude(3, 15))),
     ("claude-opus-4-5*", _with(_CLAUDE_BUDGET, _claude(5, 25))),
     ("claude-sonnet-4-5*", _with(_CLAUDE_BUDGET, _claude(3, 15))),
@@ -87,7 +88,7 @@ _ANTHROPIC_ROWS = (
     ("claude-3-7*", _with(_CLAUDE_FREE, _claude(3, 15))),
     ("claude-3-5-haiku*", _with(_CLAUDE_FREE, _claude(0.8, 4), thinking=None, max_output_tokens=8_192)),
     ("claude-3*", _with(_CLAUDE_FREE, thinking=None, max_output_tokens=4_096)),
-    ("*", _CLAUDE),
+    ("*", msgspec.structs.replace(_CLAUDE, sampling=False)),
 )
 _GOOGLE_ROWS = (
     ("gemini-2.5-flash-lite*", _with(_GEMINI, Price(input=0.1, output=0.4, cache_read=0.01), thinking="budget", thinking_off="0")),
