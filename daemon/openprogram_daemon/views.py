@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from openprogram.context.call import Call
 from openprogram.context.messages import Message
-from openprogram.context.view import View, sent_messages
+from openprogram.context.rendering import sent_messages
+from openprogram.context.view import View, ViewHistory, inner_view
 from openprogram.errors import StoreError
 from openprogram.store.base import Store
 
 MOST_VIEWS = 256
-
-
-class Rendered:
-    """A history that is at hand: what `openprogram.providers.base.History` promises."""
-
-    def __init__(self, node: str, messages: Sequence[Message]) -> None:
-        self.node: str | None = node
-        self._messages = messages
-
-    def messages(self) -> Sequence[Message]:
-        """The history."""
-        return self._messages
 
 
 class Views:
@@ -39,21 +27,19 @@ class Views:
         self._kept: OrderedDict[str, View] = OrderedDict()
         self._lock = threading.Lock()
 
-    def history(self, node_id: str) -> Rendered:
+    def history(self, node_id: str) -> ViewHistory:
         """What an llm node reads. Raises StoreError for a node that is none or does not exist."""
         node = self._store.node(node_id)
         if node is None or node.reads is None:
             raise StoreError(f"there is no llm node {node_id!r} whose history could be rendered")
-        return Rendered(node_id, self._messages(node))
+        view = self._view(node.reads.frame)
+        if view is None:
+            raise StoreError(f"llm node {node_id} reads frame {node.reads.frame}, which the store does not hold")
+        return ViewHistory(view, node_id, node.reads.upto, node.metadata.get("render_range"))
 
     def prompt(self, node: Call) -> list[Message] | None:
         """What an llm node's first request held; None for other nodes."""
-        return None if node.reads is None else [*self._messages(node), *sent_messages(node)]
-
-    def _messages(self, node: Call) -> list[Message]:
-        assert node.reads is not None
-        view = self._view(node.reads.frame)
-        return [] if view is None else view.messages(node.reads.upto, **node.metadata.get("render_range", {}))
+        return None if node.reads is None else [*self.history(node.id).messages(), *sent_messages(node)]
 
     def _view(self, frame_id: str) -> View | None:
         with self._lock:
@@ -72,10 +58,4 @@ class Views:
         frame = self._store.frame(frame_id)
         if frame is None:
             return None
-        parent = self._view(frame.parent) if frame.parent else None
-        if parent is None:
-            return View(self._store, frame, ())
-        owner = self._store.node(frame.owner) if frame.owner else None
-        if owner is None:
-            return View(self._store, frame, (*parent.base, *parent.log(frame.base)))
-        return parent.opened_by(owner, frame)
+        return inner_view(self._store, frame, self._view(frame.parent) if frame.parent else None)

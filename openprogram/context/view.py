@@ -2,177 +2,302 @@
 
 A frame has a *base*, frozen when it opened (its parent's base, the parent's log up to that moment, its own entry line), and a *log*, append-only. A node is
 rendered when it has closed, from the node alone, so that any historical prompt can be reproduced from the store: base, then ``log[:k]``, then what the call
-added. A `View` caches the fragments of one frame and reads only the entries that are new.
+added. A `View` keeps what was rendered of one frame and reads only the entries that are new.
+
+A compaction is an entry of the log, too: it opens an *epoch*, in which a summary stands for what was before. What was asked before it is shown as it was.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
-
-import msgspec
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from openprogram.context.call import Call, Frame, LogEntry
-from openprogram.context.messages import Message, text_message
+from openprogram.context.fragments import Form, Names, Stretch
+from openprogram.context.messages import Message
+from openprogram.context.rendering import (
+    Fragment,
+    entry_line,
+    error_line,
+    result_line,
+    said,
+    sent_messages,
+    stubbed,
+    summary_fragment,
+    transcript,
+)
+from openprogram.errors import StoreCorruptError
 
 if TYPE_CHECKING:
     from openprogram.store.base import Store
 
-Fragment = tuple[Message, ...]
 
-# Values in an entry line are shown in full up to this many characters: a prompt is no place for a five-megabyte argument, the node keeps it whole.
-SHOWN_CHARACTERS = 4000
+class Base:
+    """What a frame begins with: all that ``parent`` showed at ``upto``, then ``own``. Read when it is first wanted."""
 
+    def __init__(self, own: Sequence[Fragment] = (), *, parent: View | None = None, upto: int = 0) -> None:
+        self._own = Stretch(own)
+        self._parent = parent
+        self._upto = upto
 
-def shown(value: Any, limit: int = SHOWN_CHARACTERS) -> str:
-    """A value as one line of a prompt: JSON where it has that form, else its repr; head and tail when it is longer than ``limit`` characters."""
-    try:
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        text = repr(value)
-    if len(text) <= limit:
-        return text
-    head = limit * 7 // 10
-    return f"{text[:head]} … [{len(text) - limit} characters left out] … {text[head - limit :]}"
+    def fragments(self) -> list[Fragment]:
+        """All of it."""
+        return [*(self._parent.fragments(self._upto) if self._parent else ()), *self._own.fragments]
 
+    def messages(self, last: int | None) -> list[Message]:
+        """The messages of the last entries, or of all."""
+        own = len(self._own)
+        if self._parent is None or (last is not None and last <= own):
+            return self._own.messages(_first(own, last), own)
+        before = self._parent.messages(self._upto) if last is None else self._messages_of(self._parent.fragments(self._upto), last - own)
+        return [*before, *self._own.messages(0, own)]
 
-def call_line(node: Call) -> str:
-    """``name(parameter=value, …)`` as a prompt shows it."""
-    arguments = _mapping(node.input)
-    return f"{node.name}({', '.join(f'{key}={_argument(value)}' for key, value in arguments.items())})"
+    def _messages_of(self, fragments: Sequence[Fragment], last: int) -> list[Message]:
+        return [message for fragment in fragments[_first(len(fragments), last) :] for message in fragment.messages]
 
+    def tokens(self) -> int:
+        """About how many tokens all of it takes."""
+        return self._own.tokens(0, len(self._own)) + (self._parent.tokens(self._upto) if self._parent else 0)
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    def encoded(self, form: Form) -> list[bytes]:
+        """All of it in a provider's bytes, in pieces."""
+        own = self._own.encoded(form, 0, len(self._own), self._before(form))
+        return [*(self._parent.encoded(form, self._upto) if self._parent else ()), own]
 
+    def names(self, form: Form) -> Names:
+        """The tool-call ids in it."""
+        return self._own.names(form, len(self._own), self._before(form))
 
-def _argument(value: Any) -> str:
-    return shown(repr(value)) if isinstance(value, str) else shown(value)
-
-
-def entry_line(node: Call) -> Fragment:
-    """How a function introduces itself to the calls inside it: its docstring, then its call."""
-    doc = node.metadata.get("doc")
-    line = call_line(node)
-    return (text_message("user", f"{doc}\n\n{line}" if doc else line),)
-
-
-def sent_messages(node: Call) -> Fragment:
-    """The messages that an llm node added to its history; none of a node whose input can no longer be read."""
-    return _messages(_mapping(node.input).get("messages"))
+    def _before(self, form: Form) -> Names | None:
+        return self._parent.names(form, self._upto) if self._parent else None
 
 
-def _messages(items: Any) -> Fragment:
-    """Stored messages; what is none (a corrupt row reads as a form that says so) is left out, since one bad row hides nothing else."""
-    found: list[Message] = []
-    for item in cast("Iterable[Any]", items) if isinstance(items, list | tuple) else ():
-        with contextlib.suppress(msgspec.ValidationError):
-            found.append(item if isinstance(item, Message) else msgspec.convert(item, Message))
-    return tuple(found)
+class LateBase(Base):
+    """The base of a frame that was opened in another process, which knows where it begins. Read when somebody renders it: mostly that other process does."""
+
+    def __init__(self, store: Store, frame: Frame, parent: View | None = None, owner: Call | None = None) -> None:
+        self._late = (store, frame, parent, owner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_own", "_parent", "_upto"):
+            raise AttributeError(name)
+        store, frame, parent, owner = self._late
+        written = store.frame(frame.id)
+        if written is None:
+            raise StoreCorruptError(f"frame {frame.id} was opened, but the store does not hold it")
+        if parent is None:
+            found = inner_view(store, written, view_of(store, written.parent) if written.parent else None)
+        else:
+            found = view_inside(parent, written, owner)
+        self.__dict__.update(found.base.__dict__)
+        return self.__dict__[name]
 
 
-def transcript(node: Call) -> Fragment:
-    """An llm node exactly as sent and received: prompt, tool calls with their results, reply."""
-    reply = (text_message("assistant", node.output),) if isinstance(node.output, str) and node.output.strip() else ()
-    return (*sent_messages(node), *_messages(node.exchanges), *reply)
+class Epoch:
+    """From entry ``start`` of the log on, prompts are made of ``base`` and ``log``; the first ``head`` fragments of ``log`` are older than that."""
 
+    def __init__(self, start: int, base: Base, head: Sequence[Fragment] = (), compaction: Call | None = None) -> None:
+        self.start = start
+        self.base = base
+        self.head = len(head)
+        self.log = Stretch(head)
+        self.compaction = compaction
 
-def _error_line(node: Call) -> Fragment:
-    error = _mapping(node.metadata.get("error"))
-    return (text_message("user", f"{call_line(node)} failed: {error.get('type', 'error')}: {shown(error.get('message', ''), 500)}"),)
-
-
-def _result_line(node: Call) -> Fragment:
-    return (text_message("user", f"{call_line(node)} returned {shown(node.output)}"),)
+    def stop(self, upto: int) -> int:
+        """Where ``upto`` entries of the frame's log end in this epoch's."""
+        return upto - self.start + self.head
 
 
 class View:
     """The rendered fragments of one frame; safe to share between threads."""
 
-    def __init__(self, store: Store, frame: Frame, base: Sequence[Fragment]) -> None:
+    def __init__(self, store: Store, frame: Frame, base: Base) -> None:
         self.store = store
         self.frame = frame
-        self.base: tuple[Fragment, ...] = tuple(base)
-        self._log: list[Fragment] = []
-        self._lock = threading.Lock()
+        self._epochs = [Epoch(0, base)]
+        self._raw: list[Fragment] = []
+        self._lock = threading.RLock()
 
-    def log(self, upto: int) -> list[Fragment]:
-        """The first ``upto`` entries of the log, rendered."""
+    @property
+    def base(self) -> Base:
+        """What the frame began with."""
+        return self._epochs[0].base
+
+    @property
+    def known(self) -> int:
+        """How many entries of the log were read so far."""
+        return len(self._raw)
+
+    def epoch(self, upto: int) -> Epoch:
+        """The epoch of a prompt that shows ``upto`` entries of the log. Raises StoreCorruptError where the log holds fewer, or a node is missing."""
         with self._lock:
-            if len(self._log) < upto:
+            if len(self._raw) < upto:
                 self._extend(upto)
-            return self._log[:upto]
+            return next(epoch for epoch in reversed(self._epochs) if epoch.start <= upto)
 
     def _extend(self, upto: int) -> None:
-        entries = self.store.log(self.frame.id, len(self._log), upto)
+        entries = self.store.log(self.frame.id, len(self._raw), upto)
+        if len(entries) < upto - len(self._raw):
+            raise StoreCorruptError(f"the log of frame {self.frame.id} ends after {len(self._raw) + len(entries)} entries, but {upto} were read from it")
         found = {node.id: node for node in self.store.nodes([entry.node for entry in entries])}
-        self._log += [self._render(entry, found.get(entry.node)) for entry in entries]
+        for entry in entries:
+            if (node := found.get(entry.node)) is None:
+                raise StoreCorruptError(f"node {entry.node} stands in the log of frame {self.frame.id}, but the store does not hold it")
+            fragment = Fragment(node.id, self._rendered(entry, node))
+            self._raw.append(fragment)
+            if node.metadata.get("compaction"):
+                self._epochs.append(self._opened_by_compaction(node))
+            else:
+                self._epochs[-1].log.add([fragment])
 
-    def _render(self, entry: LogEntry, node: Call | None) -> Fragment:
-        if node is None:
+    def _rendered(self, entry: LogEntry, node: Call) -> tuple[Message, ...]:
+        if node.metadata.get("compaction"):
             return ()
         if node.role == "llm":
             return transcript(node)
         if node.role == "user":
-            return (text_message("user", shown(node.input)),)
-        return self._render_code(entry, node)
+            return said(node)
+        return self._rendered_code(entry, node)
 
-    def _render_code(self, entry: LogEntry, node: Call) -> Fragment:
+    def _rendered_code(self, entry: LogEntry, node: Call) -> tuple[Message, ...]:
         if node.status == "error":
-            return _error_line(node)
+            return error_line(node)
         expose = node.metadata.get("expose", "io")
         if expose == "io":
-            return _result_line(node)
-        inner = self._inner(node, entry.inner, only_exchanges=expose == "llm")
-        return inner if expose == "llm" else (*entry_line(node), *inner, *_result_line(node))
+            return result_line(node)
+        inner = self._inside(node, entry.inner, only_exchanges=expose == "llm")
+        return inner if expose == "llm" else (*entry_line(node), *inner, *result_line(node))
 
-    def _inner(self, node: Call, upto: int, *, only_exchanges: bool) -> Fragment:
-        view = view_of(self.store, node.metadata.get("frame", ""))
-        if view is None:
-            return ()
-        fragments = view.log(upto)
+    def _inside(self, node: Call, upto: int, *, only_exchanges: bool) -> tuple[Message, ...]:
+        """What the function's own frame shows, without what it began with."""
+        frame = self.store.frame(node.metadata.get("frame", ""))
+        if frame is None:
+            raise StoreCorruptError(f"function node {node.id} exposes what is inside it, but the store does not hold its frame")
+        fragments = View(self.store, frame, Base()).raw(upto)
         if only_exchanges:
-            entries = self.store.log(view.frame.id, 0, upto)
-            roles = {n.id: n.role for n in self.store.nodes([entry.node for entry in entries])}
-            fragments = [fragment for entry, fragment in zip(entries, fragments, strict=True) if roles.get(entry.node) == "llm"]
-        return tuple(message for fragment in fragments for message in fragment)
+            roles = {inner.id: inner.role for inner in self.store.nodes([fragment.node for fragment in fragments])}
+            fragments = [fragment for fragment in fragments if roles.get(fragment.node) == "llm"]
+        return tuple(message for fragment in fragments for message in fragment.messages)
+
+    def raw(self, upto: int) -> list[Fragment]:
+        """The first ``upto`` entries of the log, each as it was rendered, whatever was summarized since."""
+        with self._lock:
+            self.epoch(upto)
+            return self._raw[:upto]
+
+    def _opened_by_compaction(self, node: Call) -> Epoch:
+        """The epoch that a compaction, the last entry read, opens; its numbers count entries of the base and the log together."""
+        facts = node.metadata["compaction"]
+        base = self.base.fragments()
+        everything = [*base, *self._raw[:-1]]
+        covered, thinned = (max(0, min(int(facts.get(key, 0)), len(everything))) for key in ("summarized", "stubbed"))
+        kept = [stubbed(fragment) if place < thinned else fragment for place, fragment in enumerate(everything)]
+        summary = [summary_fragment(node, covered)] if covered else []
+        split = max(covered, len(base))
+        return Epoch(len(self._raw), Base([*summary, *kept[covered:split]]), kept[split:], node)
+
+    def fragments(self, upto: int) -> list[Fragment]:
+        """All that a prompt with ``upto`` entries shows."""
+        with self._lock:
+            epoch = self.epoch(upto)
+            return [*epoch.base.fragments(), *epoch.log.fragments[: epoch.stop(upto)]]
 
     def messages(self, upto: int, *, callers: int | None = None, subcalls: int | None = None) -> list[Message]:
         """The prompt's history: the last ``callers`` entries of the base and the last ``subcalls`` of ``log[:upto]`` (None or -1: all, 0: none)."""
-        fragments = [*_last(self.base, callers), *_last(self.log(upto), subcalls)]
-        return [message for fragment in fragments for message in fragment]
+        with self._lock:
+            epoch = self.epoch(upto)
+            stop = epoch.stop(upto)
+            return [*epoch.base.messages(_count(callers)), *epoch.log.messages(_first(stop, _count(subcalls)), stop)]
 
-    def opened_by(self, node: Call, frame: Frame) -> View:
-        """The view of the frame that ``node`` opened inside this one."""
-        return View(self.store, frame, (*self.base, *self.log(frame.base), entry_line(node)))
+    def tokens(self, upto: int, *, callers: int | None = None, subcalls: int | None = None) -> int:
+        """About how many tokens `messages` takes."""
+        with self._lock:
+            epoch = self.epoch(upto)
+            stop = epoch.stop(upto)
+            base = epoch.base.tokens() if _count(callers) is None else Stretch([Fragment("", tuple(epoch.base.messages(_count(callers))))]).tokens(0, 1)
+            return base + epoch.log.tokens(_first(stop, _count(subcalls)), stop)
+
+    def encoded(self, form: Form, upto: int, *, callers: int | None = None, subcalls: int | None = None) -> list[bytes]:
+        """`messages` in a provider's bytes, in pieces; a comma stands before each value."""
+        with self._lock:
+            epoch = self.epoch(upto)
+            stop, last = epoch.stop(upto), _count(callers)
+            names = epoch.base.names(form)
+            base = epoch.base.encoded(form) if last is None else [Stretch([Fragment("", tuple(epoch.base.messages(last)))]).encoded(form, 0, 1, None)]
+            return [*base, epoch.log.encoded(form, _first(stop, _count(subcalls)), stop, names)]
+
+    def names(self, form: Form, upto: int) -> Names:
+        """The tool-call ids of a prompt with ``upto`` entries."""
+        with self._lock:
+            epoch = self.epoch(upto)
+            return epoch.log.names(form, epoch.stop(upto), epoch.base.names(form))
 
 
-def _last(fragments: Sequence[Fragment], count: int | None) -> Sequence[Fragment]:
-    if count is None or count < 0:
-        return fragments
-    return fragments[len(fragments) - count :] if count < len(fragments) else fragments
+def _count(last: int | None) -> int | None:
+    return None if last is None or last < 0 else last
+
+
+def _first(length: int, last: int | None) -> int:
+    return 0 if last is None else max(0, length - last)
+
+
+def inner_view(store: Store, frame: Frame, parent: View | None) -> View:
+    """The view of a frame inside ``parent``'s; a function's node introduces what is in it. Raises StoreCorruptError where either is missing."""
+    if frame.parent is None:
+        return View(store, frame, Base())
+    if parent is None:
+        raise StoreCorruptError(f"frame {frame.id} goes on from frame {frame.parent}, but the store does not hold that one")
+    owner = store.node(frame.owner) if frame.owner else None
+    if frame.owner and owner is None:
+        raise StoreCorruptError(f"frame {frame.id} belongs to node {frame.owner}, but the store does not hold it")
+    return view_inside(parent, frame, owner)
+
+
+def view_inside(parent: View, frame: Frame, owner: Call | None) -> View:
+    """`inner_view`, where the function's node is at hand."""
+    own = (Fragment(owner.id, entry_line(owner)),) if owner else ()
+    return View(parent.store, frame, Base(own, parent=parent, upto=frame.base))
 
 
 def view_of(store: Store, frame_id: str) -> View | None:
-    """The view of a frame, built from the store alone; None for an unknown frame."""
+    """The view of a frame, built from the store alone; None for an unknown frame. Raises StoreCorruptError for a broken chain, naming where."""
     frame = store.frame(frame_id)
     if frame is None:
         return None
-    parent = view_of(store, frame.parent) if frame.parent else None
-    if parent is None:
-        return View(store, frame, ())
-    owner = store.node(frame.owner) if frame.owner else None
-    if owner is None:
-        return View(store, frame, (*parent.base, *parent.log(frame.base)))
-    return parent.opened_by(owner, frame)
+    return inner_view(store, frame, view_of(store, frame.parent) if frame.parent else None)
+
+
+class ViewHistory:
+    """What one llm node reads: the history of a `openprogram.providers.base.ModelRequest`, rendered when a provider asks for it."""
+
+    def __init__(self, view: View, node: str | None, upto: int, ranges: dict[str, int] | None = None) -> None:
+        self.view = view
+        self.node = node
+        self.upto = upto
+        self.ranges: dict[str, Any] = ranges or {}
+
+    def messages(self) -> list[Message]:
+        """The history, rendered."""
+        return self.view.messages(self.upto, **self.ranges)
+
+    def encoded(self, form: Form) -> list[bytes]:
+        """The history in a provider's bytes, in pieces; a comma stands before each value. What was encoded for an earlier request is not encoded again."""
+        return self.view.encoded(form, self.upto, **self.ranges)
+
+    def names(self, form: Form) -> Names:
+        """The tool-call ids that it holds."""
+        return Names(self.view.names(form, self.upto))
 
 
 def prompt_of(store: Store, node: Call) -> list[Message]:
-    """The exact messages that an llm node's first request held (its system part is ``metadata["system"]``); empty for other nodes."""
+    """The exact messages that an llm node's first request held (its system part is ``metadata["system"]``); empty for other nodes.
+
+    Raises StoreCorruptError where the store has lost what it read, naming the node.
+    """
     if node.role != "llm" or node.reads is None:
         return []
     view = view_of(store, node.reads.frame)
-    history = [] if view is None else view.messages(node.reads.upto, **node.metadata.get("render_range", {}))
-    return [*history, *sent_messages(node)]
+    if view is None:
+        raise StoreCorruptError(f"llm node {node.id} reads frame {node.reads.frame}, but the store does not hold that one")
+    return [*view.messages(node.reads.upto, **node.metadata.get("render_range", {})), *sent_messages(node)]

@@ -6,7 +6,7 @@ import pytest
 
 from openprogram import Runtime, agentic_function, session
 from openprogram.context.messages import Message, text_of
-from openprogram.context.view import shown
+from openprogram.context.rendering import shown
 from openprogram.errors import LLMError
 from openprogram.providers.base import Profile
 from openprogram.store.base import Store
