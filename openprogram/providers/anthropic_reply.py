@@ -95,7 +95,7 @@ class AnthropicReply:
         """A finished block that the next request must repeat."""
         block = self._blocks.pop(index, {})
         if block.get("type") in _SENT_BACK:
-            yield Opaque(self._where.provider, self._where.model, _whole(block))
+            yield Opaque(self._where.provider, self._where.model, _whole(block), len(self._calls))
 
     def _ended(self, delta: Fields) -> None:
         self._reason = str(delta.get("stop_reason") or "") or self._reason

@@ -133,15 +133,19 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
-    """What a provider wants back unchanged in the next request, such as a signed thought: a block of the assistant's message, see `block`."""
+    """What a provider wants back unchanged in the next request, such as a signed thought: a block of the assistant's message, see `block`.
+
+    ``calls`` is how many tool calls came before it in the reply, so that it can be put back in its place among them.
+    """
 
     provider: str
     model: str
     data: Any
+    calls: int = 0
 
     def block(self) -> dict[str, Any]:
         """The content block that keeps it; other providers and models leave it out."""
-        return {"type": "opaque", "provider": self.provider, "model": self.model, "data": self.data}
+        return {"type": "opaque", "provider": self.provider, "model": self.model, "data": self.data, "calls": self.calls}
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True, tag="finish"):

@@ -57,7 +57,24 @@ def _kept(message: Message, model: str, provider: str, *, past: bool) -> Turn:
             continue
         note = gone(block) if past else None
         blocks.append(block if note is None else {"type": "text", "text": note})
-    return Turn("user" if message.role == "tool" else message.role, blocks)
+    return Turn("user" if message.role == "tool" else message.role, _in_place(blocks))
+
+
+def _in_place(blocks: list[Block]) -> list[Block]:
+    """Each opaque block behind as many calls as came before it."""
+    moved = [block for block in blocks if block.get("type") == "opaque" and block.get("calls")]
+    if not moved:
+        return blocks
+    placed: list[Block] = []
+    calls = 0
+    for block in blocks:
+        if any(block is other for other in moved):
+            continue
+        placed.append(block)
+        if block.get("type") == "tool_call":
+            calls += 1
+            placed += [other for other in moved if other["calls"] == calls]
+    return [*placed, *(other for other in moved if other["calls"] > calls)]
 
 
 def _in_words(turn: Turn) -> Turn:

@@ -194,10 +194,10 @@ class GeminiReply:
             self._said = self._said or not part.get("thought")
             yield ThinkingDelta(text) if part.get("thought") else TextDelta(text)
         if isinstance(signature, str) and signature and not part.get("thought"):
-            yield self._opaque({"part": {"text": "", "thoughtSignature": signature}})
+            yield self._opaque({"part": {"text": "", "thoughtSignature": signature}}, len(self._calls))
 
-    def _opaque(self, data: Any) -> Opaque:
-        return Opaque(self._where.provider, self._where.model, data)
+    def _opaque(self, data: Any, calls: int) -> Opaque:
+        return Opaque(self._where.provider, self._where.model, data, calls)
 
     def whole(self, document: Any) -> Iterator[ModelEvent]:
         self.done = True
@@ -219,9 +219,9 @@ class GeminiReply:
             raise self._where.error(f"the model ended its reply with {reason} {self._why}".strip(), Reason.PROTOCOL, retryable=True)
         if not self._said and not self._calls and reason != "MAX_TOKENS":
             raise empty(self._where, reason or "")
-        for call, signature in self._calls:
+        for number, (call, signature) in enumerate(self._calls):
             if signature:
-                yield self._opaque({"thoughtSignature": signature})
+                yield self._opaque({"thoughtSignature": signature}, number)
             yield call
         ended = _ENDED[reason or "STOP"]
         yield Finish(reason="tool_calls" if self._calls and ended == "stop" else ended, usage=self._usage)

@@ -197,7 +197,8 @@ class ResponsesReply:
             yield self._opaque(item)
 
     def _opaque(self, item: Fields) -> Opaque:
-        return Opaque(self._where.provider, self._where.model, {key: value for key, value in item.items() if key not in ("status", "content") or value})
+        data = {key: value for key, value in item.items() if key not in ("status", "content") or value}
+        return Opaque(self._where.provider, self._where.model, data, len(self._calls))
 
     def _end(self, response: Fields) -> None:
         self._usage = _usage(response.get("usage")) or self._usage

@@ -219,3 +219,22 @@ def without_marks(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A mark for caching moves with the end of a prompt and is no part of what is cached."""
     kept = json.dumps(items).replace(', "cache_control": {"type": "ephemeral"}', "")
     return json.loads(kept)
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "responses", "gemini"])
+def test_thoughts_between_calls_go_back_into_their_places(kind: str) -> None:
+    """However the loop groups a reply, each thought stands before the call that it led to."""
+    _, provider, model = WIRES[kind]
+    data: list[Any] = {
+        "anthropic": [{"type": "thinking", "thinking": str(n), "signature": f"s{n}"} for n in (1, 2)],
+        "responses": [{"type": "reasoning", "id": f"s{n}", "summary": []} for n in (1, 2)],
+        "gemini": [{"thoughtSignature": f"s{n}"} for n in (1, 2)],
+    }[kind]
+    thoughts = [Opaque(provider, model, one, calls).block() for calls, one in enumerate(data)]
+    new = (ASKED, message("assistant", text("so"), *thoughts, call("t1"), call("t2")), message("tool", result("t1"), result("t2")))
+    with Server(say("fine")) as server:
+        ask(kind, server.url, request_of(kind, new=new))
+        body = server.requests[0].body.decode()
+    marks = ['"so"', '"s1"', '"t1"', '"s2"', '"t2"'] if kind != "gemini" else ['"so"', '"t1"', '"s1"', '"t2"', '"s2"']
+    places = [body.index(mark) for mark in marks]
+    assert places == sorted(places)
