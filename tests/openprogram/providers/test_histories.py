@@ -225,12 +225,12 @@ def without_marks(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_thoughts_between_calls_go_back_into_their_places(kind: str) -> None:
     """However the loop groups a reply, each thought stands before the call that it led to."""
     _, provider, model = WIRES[kind]
-    data: list[Any] = {
+    shapes: dict[str, list[Any]] = {
         "anthropic": [{"type": "thinking", "thinking": str(n), "signature": f"s{n}"} for n in (1, 2)],
         "responses": [{"type": "reasoning", "id": f"s{n}", "summary": []} for n in (1, 2)],
         "gemini": [{"thoughtSignature": f"s{n}"} for n in (1, 2)],
-    }[kind]
-    thoughts = [Opaque(provider, model, one, calls).block() for calls, one in enumerate(data)]
+    }
+    thoughts = [Opaque(provider, model, one, calls).block() for calls, one in enumerate(shapes[kind])]
     new = (ASKED, message("assistant", text("so"), *thoughts, call("t1"), call("t2")), message("tool", result("t1"), result("t2")))
     with Server(say("fine")) as server:
         ask(kind, server.url, request_of(kind, new=new))
