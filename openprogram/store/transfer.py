@@ -37,6 +37,10 @@ class Dump(NamedTuple):
     logs: dict[str, list[LogEntry]]
 
 
+# A field that is not there, told from one that holds null by its identity.
+_NOTHING = msgspec.Raw(b"null")
+
+
 class _Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A row without its session. ``metadata`` is what the node was opened with, ``closing`` what it was closed with."""
 
@@ -51,11 +55,11 @@ class _Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     reads: tuple[str, int] | None = None
     started_at: float
     ended_at: float | None = None
-    input: msgspec.Raw | None = None
-    output: msgspec.Raw | None = None
-    exchanges: msgspec.Raw | None = None
-    metadata: msgspec.Raw | None = None
-    closing: msgspec.Raw | None = None
+    input: msgspec.Raw = _NOTHING
+    output: msgspec.Raw = _NOTHING
+    exchanges: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _NOTHING
+    closing: msgspec.Raw = _NOTHING
 
 
 class _Log(msgspec.Struct, kw_only=True):
@@ -89,9 +93,9 @@ def head(info: SessionInfo, frames: Iterable[Frame], branches: Iterable[Branch])
 def node(row: rows.Row, payloads: Mapping[bytes, rows.Payload]) -> bytes:
     """The line of a node. What cannot be read is said so in its place."""
 
-    def raw(cell: rows.Cell) -> msgspec.Raw | None:
+    def raw(cell: rows.Cell) -> msgspec.Raw:
         if cell is None:
-            return None
+            return _NOTHING
         try:
             return msgspec.Raw(rows.json_of(cell, payloads).encode())
         except ValueError as error:
@@ -241,8 +245,8 @@ class _Reader:
             **{field: self._cell(getattr(line, field)) for field in ("input", "output", "exchanges", "metadata", "closing")},
         )
 
-    def _cell(self, raw: msgspec.Raw | None) -> rows.Cell:
-        return None if raw is None else self._packer.text(bytes(raw).decode())
+    def _cell(self, raw: msgspec.Raw) -> rows.Cell:
+        return None if raw is _NOTHING else self._packer.text(bytes(raw).decode())
 
     def dump(self) -> Dump:
         if self._info is None or not self._ended or self._info.frame not in self._frames:

@@ -1,0 +1,118 @@
+"""Give back what a SQLite store no longer needs, beside whoever writes to it.
+
+Long texts of deleted sessions are garbage once no node refers to them. They are looked for without a lock, and deleted in small transactions, each of which
+looks again at the nodes that were written since: so a text that somebody is just storing again stays. Then the index forgets what is gone, and free pages go
+back to the disk, a few at a time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from openprogram.store import index
+from openprogram.store.sqlite import SqliteStore
+
+# What is deleted, or given back, while others wait to write: some milliseconds.
+_AT_ONCE = 200
+_CELLS = ("input", "output", "exchanges", "metadata", "closing")
+
+
+class Vacuumed(NamedTuple):
+    """How many long texts were deleted, and the sizes of the file in bytes."""
+
+    texts: int
+    before: int
+    after: int
+
+
+class _Found(NamedTuple):
+    """Texts that no node refers to, and which nodes were looked at: those up to ``last`` that were not ``running``."""
+
+    garbage: list[bytes]
+    last: int
+    running: list[int]
+    deletions: int
+
+
+def vacuum(store: SqliteStore) -> Vacuumed:
+    """Delete what nobody refers to and shrink the file. Raises StoreError.
+
+    A file of a version that could not shrink in steps is rewritten once, while which others wait and which needs as much room again.
+    """
+    before = store.path.stat().st_size
+    texts = 0
+    while (done := _collect(store)) is None or done:
+        texts += done or 0
+    if store.read(lambda connection: connection.execute("SELECT stale FROM upkeep").fetchone()[0]):
+        store.write(index.forget)
+        store.index()
+    if store.read(lambda connection: connection.execute("PRAGMA auto_vacuum").fetchone()[0]) == 0:
+        store.read(_rewrite)
+    while store.write(_free):
+        pass
+    store.read(_checkpoint)
+    return Vacuumed(texts, before, store.path.stat().st_size)
+
+
+def _collect(store: SqliteStore) -> int | None:
+    """Delete the garbage there is and say how much; None when sessions were deleted meanwhile and it has to be looked for anew."""
+    found = store.read(_look)
+    deleted = 0
+    for start in range(0, len(found.garbage), _AT_ONCE):
+        some = found.garbage[start : start + _AT_ONCE]
+        done = store.write(lambda connection, some=some: _delete(connection, found, some))
+        if done is None:
+            return None
+        deleted += done
+    return deleted
+
+
+def _look(connection: sqlite3.Connection) -> _Found:
+    with index.snapshot(connection):
+        used: set[bytes] = set()
+        for cell in _CELLS:
+            used.update(key for (key,) in connection.execute(f"SELECT {cell} FROM nodes WHERE typeof({cell}) = 'blob'"))  # noqa: S608 - fixed names
+        garbage = [key for (key,) in connection.execute("SELECT key FROM payloads") if key not in used]
+        last = connection.execute("SELECT coalesce(max(n), 0) FROM nodes").fetchone()[0]
+        running = [n for (n,) in connection.execute("SELECT n FROM nodes WHERE status = 'running'")]
+        return _Found(garbage, last, running, _deletions(connection))
+
+
+def _deletions(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT deletions FROM upkeep").fetchone()[0]
+
+
+def _delete(connection: sqlite3.Connection, found: _Found, some: list[bytes]) -> int | None:
+    if _deletions(connection) != found.deletions:
+        return None
+    cells = ", ".join(_CELLS)
+    changed = [*connection.execute(f"SELECT {cells} FROM nodes WHERE n > ?", (found.last,))]  # noqa: S608 - fixed names
+    for n in found.running:
+        changed += connection.execute(f"SELECT {cells} FROM nodes WHERE n = ?", (n,))  # noqa: S608
+    used = {cell for row in changed for cell in row if isinstance(cell, bytes)}
+    keys = [(key,) for key in some if key not in used]
+    connection.executemany("DELETE FROM payloads WHERE key = ?", keys)
+    return len(keys)
+
+
+def _free(connection: sqlite3.Connection) -> bool:
+    """Give some free pages back; False when there are no more."""
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    connection.execute(f"PRAGMA incremental_vacuum({_AT_ONCE})").fetchall()
+    return 0 < connection.execute("PRAGMA freelist_count").fetchone()[0] < free
+
+
+def _rewrite(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("VACUUM")
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Bring the file up to date with its journal, as far as nobody is in the way: a checkpoint that waits makes writers wait."""
+    patience = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
