@@ -14,33 +14,40 @@ if TYPE_CHECKING:
     from openprogram.agentic_programming.llm import llm
     from openprogram.agentic_programming.runtime import Runtime, create_runtime
     from openprogram.agentic_programming.session import session
-    from openprogram.errors import DecisionError, LLMError, NoModelError, OpenProgramError
+    from openprogram.errors import AskTimeout, DecisionError, LLMError, NoModelError, OpenProgramError, UserDeclined
+    from openprogram.functions import function
     from openprogram.remote import connect
 
 __version__ = "0.1.0"
 __all__ = [
+    "AskTimeout",
     "DecisionError",
     "LLMError",
     "NoModelError",
     "OpenProgramError",
     "Runtime",
+    "UserDeclined",
     "agentic_function",
     "connect",
     "create_runtime",
     "decision",
+    "function",
     "llm",
     "session",
 ]
 
 _HOMES = {
+    "AskTimeout": "openprogram.errors",
     "DecisionError": "openprogram.errors",
     "LLMError": "openprogram.errors",
     "NoModelError": "openprogram.errors",
     "OpenProgramError": "openprogram.errors",
     "Runtime": "openprogram.agentic_programming.runtime",
+    "UserDeclined": "openprogram.errors",
     "agentic_function": "openprogram.agentic_programming.function",
     "connect": "openprogram.remote",
     "create_runtime": "openprogram.agentic_programming.runtime",
+    "function": "openprogram.functions",
     "llm": "openprogram.agentic_programming.llm",
     "session": "openprogram.agentic_programming.session",
 }

@@ -10,6 +10,8 @@
     ├── LLMError                          a model request failed for good
     ├── DecisionError (ValueError)        the model never produced a valid pick
     ├── CheckFailedError (ValueError)     no result passed the check of validate_and_retry
+    ├── UserDeclined                      a person was asked and would not answer
+    ├── AskTimeout (TimeoutError)         nobody answered in time, or nobody is there
     ├── StructuredOutputError             response_format could not be honoured
     │   ├── StructuredOutputSchemaError       code invalid_schema
     │   ├── StructuredOutputUnsupportedError  code unsupported
@@ -151,6 +153,14 @@ class CheckFailedError(OpenProgramError, ValueError):
         super().__init__(message)
         self.result = result
         self.problem = problem
+
+
+class UserDeclined(OpenProgramError):
+    """A person was asked and would not answer."""
+
+
+class AskTimeout(OpenProgramError, TimeoutError):
+    """A question that nobody answered in time, or that nobody is there to answer; the message says which."""
 
 
 class StructuredOutputError(OpenProgramError):

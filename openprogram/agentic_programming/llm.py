@@ -32,7 +32,7 @@ def llm(
     none is given, LLMError when the request fails for good, TypeError or ValueError for bad content.
     """
     content = _content(prompt, system)
-    return runtime_for("llm", runtime).exec(content, model=model, timeout_s=timeout_s, on_retry=on_retry, model_settings=model_settings)
+    return runtime_for("llm", runtime).exec(content, model=model, tools=[], timeout_s=timeout_s, on_retry=on_retry, model_settings=model_settings)
 
 
 async def allm(
@@ -47,7 +47,7 @@ async def allm(
 ) -> str:
     """`llm` for async code."""
     content = _content(prompt, system)
-    return await runtime_for("allm", runtime).async_exec(content, model=model, timeout_s=timeout_s, on_retry=on_retry, model_settings=model_settings)
+    return await runtime_for("allm", runtime).async_exec(content, model=model, tools=[], timeout_s=timeout_s, on_retry=on_retry, model_settings=model_settings)
 
 
 def _content(prompt: Any, system: str | None) -> Any:

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 Schema = dict[str, Any]
 
+_DIGITS = r"^[+-]?[0-9]+(\.[0-9]+)?$"
+
 
 @functools.lru_cache(maxsize=512)
 def _adapter(annotation: Any) -> Any:
@@ -66,6 +68,11 @@ def _generator() -> Any:
     class Quiet(GenerateJsonSchema):
         # A default that JSON cannot hold is left out of the schema, which is all that a model needs.
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+        def decimal_schema(self, schema: Any) -> Any:
+            """A number, or its digits as a text: pydantic's own schema admits any text, or one that no grammar can check, depending on its version."""
+            shown: Any = super().decimal_schema(schema)
+            return {**shown, "anyOf": [{**item, "pattern": _DIGITS} if item.get("type") == "string" else item for item in shown.get("anyOf", ())]}
 
     return Quiet
 

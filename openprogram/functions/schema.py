@@ -161,7 +161,7 @@ def _parameter(item: inspect.Parameter, annotation: Any, meta: Mapping[str, Any]
     if description := meta.get("description") or _noted(annotation) or ("" if "description" in schema else note):
         schema["description"] = description
     if has_default and source == "llm":
-        schema |= _shown_default(item.default, annotation)
+        schema |= shown_default(item.default, annotation)
     return Parameter(
         name=item.name,
         schema=schema,
@@ -192,7 +192,7 @@ def with_options(schema: Schema, allowed: list[Any]) -> Schema:
     return {**schema, "enum": allowed}
 
 
-def _shown_default(default: Any, annotation: Any) -> Schema:
+def shown_default(default: Any, annotation: Any) -> Schema:
     """The default as JSON, ``{}`` where it has no JSON form."""
     try:
         shown = default if is_any(annotation) else adapter_for(annotation).dump_python(default, mode="json", warnings=False)

@@ -7,17 +7,20 @@ may do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from openprogram.agentic_programming.runtime.asks import Asks
 from openprogram.agentic_programming.runtime.content import blocks_of, question_of
+from openprogram.agentic_programming.runtime.offer import Offer
 from openprogram.context.call import new_id
 from openprogram.context.scope import system_override
 from openprogram.providers.base import ModelSettings, Provider
 from openprogram.providers.registry import ROWS, chosen_model, make_provider, split_model
 
 if TYPE_CHECKING:
+    from openprogram.agentic_programming.agent_loop import Tooling
     from openprogram.agentic_programming.decision.check import Pick
     from openprogram.agentic_programming.decision.options import Menu
     from openprogram.agentic_programming.runtime.retry import RetryInfo
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Runtime", "create_runtime"]
 
 
-class Runtime:
+class Runtime(Asks):
     """A model to call. ``call`` is your own function ``fn(content, model, response_format)``; ``model`` is ``"provider:model"`` otherwise.
 
     ``max_retries`` counts attempts per model request (None: OPENPROGRAM_MAX_RETRIES, else 6). ``provider`` is any `Provider`, for tests and embedders. Raises
@@ -83,6 +86,14 @@ class Runtime:
         choices: Any = None,
         context: Mapping[str, Any] | None = None,
         model: str | None = None,
+        tools: Iterable[Any] | None = None,
+        toolset: str | Iterable[str] | None = None,
+        tools_source: str | None = None,
+        tools_allow: Iterable[str] | None = None,
+        tools_deny: Iterable[str] | None = None,
+        tool_choice: str | dict[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        max_iterations: int = 20,
         timeout_s: float | None = None,
         on_retry: Callable[[RetryInfo], object] | None = None,
         model_settings: ModelSettings | Mapping[str, Any] | None = None,
@@ -90,9 +101,15 @@ class Runtime:
         """One turn: the reply's text, or with ``choices`` the result of the option that the reply picks.
 
         ``content`` is a text or a list of content blocks. ``timeout_s`` bounds the whole call in seconds. ``context`` fills the parameters of a picked
-        function that the model does not see. Raises LLMError, DecisionError, RuntimeError after `close`, ValueError or TypeError for bad content or options.
+        function that the model does not see.
+
+        ``tools`` are functions, names of registered ones, ``{"spec", "execute"}`` or objects with these; ``toolset`` names sets of registered tools (``full``,
+        ``none``, ``default`` or your own). Without either the model is offered what the program registered. ``tools_source``, ``tools_allow`` and
+        ``tools_deny`` filter them. ``tool_choice`` (``auto``, ``required``, ``none`` or ``{"type": "function", "name": …}``) is about the first request;
+        ``max_iterations`` counts requests. Raises LLMError, DecisionError, RuntimeError after `close`, ValueError or TypeError for bad content or options.
         """
-        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
+        offer = Offer(tools, toolset, tools_source, tools_allow, tools_deny, tool_choice, parallel_tool_calls, max_iterations)
+        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings, offer)
         if choices is None:
             return self._sync(turn()).text
         from openprogram.agentic_programming.runtime import picking
@@ -108,12 +125,21 @@ class Runtime:
         choices: Any = None,
         context: Mapping[str, Any] | None = None,
         model: str | None = None,
+        tools: Iterable[Any] | None = None,
+        toolset: str | Iterable[str] | None = None,
+        tools_source: str | None = None,
+        tools_allow: Iterable[str] | None = None,
+        tools_deny: Iterable[str] | None = None,
+        tool_choice: str | dict[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        max_iterations: int = 20,
         timeout_s: float | None = None,
         on_retry: Callable[[RetryInfo], object] | None = None,
         model_settings: ModelSettings | Mapping[str, Any] | None = None,
     ) -> Any:
         """`exec` on the caller's event loop; cancelling the task ends the request."""
-        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings)
+        offer = Offer(tools, toolset, tools_source, tools_allow, tools_deny, tool_choice, parallel_tool_calls, max_iterations)
+        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings, offer)
         if choices is None:
             return (await self._run(turn())).text
         from openprogram.agentic_programming.runtime import picking
@@ -144,7 +170,13 @@ class Runtime:
 
         return self._settle(picking.reply_of(reply, menu), menu, "", max_retries, self._turn_of("", None, None, None, None))
 
-    def _turn_of(self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any) -> Callable[..., Plan]:
+    def _usual_model(self) -> str:
+        """The model that this runtime was made with; of a provider that chooses it itself, the one that it chose."""
+        return getattr(self._provider, "model", self.model) if self.model == "default" else self.model
+
+    def _turn_of(
+        self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any, offer: Offer | None = None
+    ) -> Callable[..., Plan]:
         """A maker of plans that share one call's settings: the first turn with its content, re-asks with another text."""
         if self._closed:
             raise RuntimeError("this Runtime is closed; make a new one")
@@ -153,6 +185,8 @@ class Runtime:
 
         blocks, system_blocks = blocks_of(content)
         override = system_override.get()
+        used = _bare(model or self._usual_model())
+        tooling = None if offer is None else self._tooling(offer, used)
         parts = [*([text] if (text := override if override is not None else self.system) else []), *system_blocks]
 
         def plan(menu: Menu | None = None, *, closing: bool = False, text: str | None = None) -> Plan:
@@ -161,7 +195,7 @@ class Runtime:
                 turn = [*turn, {"type": "text", "text": DECISION_FINISH_INSTRUCTION}]
             return Plan(
                 provider=self._provider,
-                model=_bare(model or self.model),
+                model=used,
                 blocks=turn,
                 system="\n\n".join(parts) or None,
                 settings=_settings(settings, self.model_settings),
@@ -172,9 +206,18 @@ class Runtime:
                 menu=menu,
                 closing=closing,
                 session_id=self.session_id,
+                tooling=tooling,
             )
 
         return plan
+
+    def _tooling(self, offer: Offer, model: str) -> Tooling | None:
+        has_tools = self._provider.profile(model).tools
+        if offer.is_plain and not has_tools:
+            return None
+        from openprogram.agentic_programming.runtime.tools import tooling_for
+
+        return tooling_for(self, offer, has_tools=has_tools)
 
     def _sync(self, plan: Plan) -> Reply:
         from openprogram.agentic_programming.runtime.loop import run

@@ -7,15 +7,17 @@ between them as ``exchanges``, so that the transcript can be shown again exactly
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 
+from openprogram.agentic_programming.agent_loop import Answer, Tooling, converse
 from openprogram.agentic_programming.decision.check import ParseProblem, Pick, pick_from
 from openprogram.agentic_programming.decision.menu import arguments_question, names_grammar, schema_of, short_menu
 from openprogram.agentic_programming.decision.menu import render as render_menu
@@ -25,7 +27,20 @@ from openprogram.agentic_programming.runtime.retry import RetryInfo, with_retrie
 from openprogram.context.messages import Block, Message, text_message
 from openprogram.context.scope import OpenCall, current, open_call
 from openprogram.errors import LLMError, Reason
-from openprogram.providers.base import Constraint, Finish, ModelEvent, ModelRequest, ModelSettings, Provider, TextDelta, ThinkingDelta, Usage
+from openprogram.providers.base import (
+    Constraint,
+    Finish,
+    ModelEvent,
+    ModelRequest,
+    ModelSettings,
+    Opaque,
+    Provider,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 
 logger = logging.getLogger("openprogram.runtime")
 
@@ -64,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     menu: Menu | None = None
     closing: bool = False
     session_id: str | None = None
+    tooling: Tooling | None = None
 
 
 class Turn:
@@ -98,6 +114,8 @@ class Turn:
         metadata: dict[str, Any] = {"model": plan.model, "provider": self._provider.name}
         if plan.system:
             metadata["system"] = plan.system
+        if plan.tooling is not None and not plan.closing:
+            metadata["tools"] = [spec.name for spec in plan.tooling.specs()]
         if scope is not None and scope.render_range:
             metadata["render_range"] = scope.render_range
         return open_call("llm", plan.model, {"messages": list(self._new)}, metadata=metadata)
@@ -138,7 +156,10 @@ class Turn:
     async def _whole(self) -> Reply:
         menu = self._plan.menu
         constraint = Constraint(schema=schema_of(menu), name="pick") if menu and self._plan.closing and self._profile.schema else None
-        text, reason = await self._request(constraint)
+        if self._plan.tooling is None or self._plan.closing:
+            text, reason = await self._request(constraint)
+        else:
+            text, reason = await converse(self._answer, self._plan.tooling, opened=self._opened, exchanges=self._exchanges, tell=self._tell)
         reply = Reply(text=text, finish_reason=reason, usage=self._usage)
         return reply if menu is None else read(reply, menu, text)
 
@@ -156,12 +177,19 @@ class Turn:
         return read(reply, menu, f'{{"call": {json.dumps(option.name)}, "args": {text}}}')
 
     async def _request(self, constraint: Constraint | None) -> tuple[str, str]:
+        answer = await self._answer((), "auto", constraint)
+        return answer.text, answer.reason
+
+    async def _answer(self, tools: tuple[ToolSpec, ...], choice: str | dict[str, Any], constraint: Constraint | None = None) -> Answer:
         plan = self._plan
         request = ModelRequest(
             model=plan.model,
             new=(*self._new, *self._exchanges),
             history=self._opened.history(),
             system=plan.system,
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=plan.tooling is None or plan.tooling.parallel,
             constraint=constraint,
             settings=plan.settings,
             session_id=plan.session_id,
@@ -170,21 +198,27 @@ class Turn:
             lambda: self._stream(request), max_attempts=plan.max_attempts, on_retry=plan.on_retry, provider=self._provider.name, model=plan.model
         )
 
-    async def _stream(self, request: ModelRequest) -> tuple[str, str]:
-        text: list[str] = []
+    async def _stream(self, request: ModelRequest) -> Answer:
+        said: list[str | Block] = []
+        calls: list[ToolCall] = []
         reason = "stop"
         stream = cast("AsyncGenerator[ModelEvent, None]", self._provider.stream(request))  # the seam promises an iterator that can be closed
         async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
-                    text.append(event.text)
+                    said.append(event.text)
                     self._tell({"type": "text", "text": event.text})
                 elif isinstance(event, ThinkingDelta):
                     self._tell({"type": "thinking", "text": event.text})
+                elif isinstance(event, ToolCall):
+                    calls.append(event)
+                elif isinstance(event, Opaque):
+                    said.append(event.block())
                 elif isinstance(event, Finish):
                     reason = event.reason
                     self._usage += event.usage or Usage()
-        return "".join(text), reason
+        text = "".join(piece for piece in said if isinstance(piece, str))
+        return Answer(text=text, reason=reason, blocks=_blocks(said) if calls else (), calls=tuple(calls))
 
     def _tell(self, event: dict[str, Any]) -> None:
         if self._plan.on_stream is None or self._deaf:
@@ -194,3 +228,14 @@ class Turn:
         except Exception:
             self._deaf = True
             logger.exception("on_stream raised; it is told nothing more of this reply, which goes on")
+
+
+def _blocks(said: list[str | Block]) -> tuple[Block, ...]:
+    """What a reply said, in order; text that follows text is one block."""
+    blocks: list[Block] = []
+    for is_text, pieces in itertools.groupby(said, lambda piece: isinstance(piece, str)):
+        if not is_text:
+            blocks += cast("list[Block]", list(pieces))
+        elif text := "".join(cast("Iterator[str]", pieces)):
+            blocks.append({"type": "text", "text": text})
+    return tuple(blocks)
