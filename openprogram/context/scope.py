@@ -183,7 +183,9 @@ class OpenCall:
     def _close(self, scope: Scope, close: Close) -> None:
         post = getattr(scope.store, "post_finish", None)
         if post is None or scope.caller is None:  # the outermost call waits: behind it everything is committed
-            scope.store.finish(close)
+            node = scope.store.finish(close)
+            if close.enters:
+                scope.view.closed(node)
         else:
             post(close)
 

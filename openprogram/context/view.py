@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from openprogram.store.base import Store
 
 
+MOST_CLOSED = 64
+"""So many nodes are kept until they are rendered; a frame in which nobody asks a model never renders any."""
+
+
 class Base:
     """What a frame begins with: all that ``parent`` showed at ``upto``, then ``own``. Read when it is first wanted."""
 
@@ -117,12 +121,19 @@ class View:
         self.frame = frame
         self._epochs = [Epoch(0, base)]
         self._raw: list[Fragment] = []
+        self._closed: dict[str, Call] = {}
         self._lock = threading.RLock()
 
     @property
     def base(self) -> Base:
         """What the frame began with."""
         return self._epochs[0].base
+
+    def closed(self, node: Call) -> None:
+        """A node of this frame as the store wrote it, so that it need not be read back."""
+        with self._lock:
+            if len(self._closed) < MOST_CLOSED:
+                self._closed[node.id] = node
 
     @property
     def known(self) -> int:
@@ -140,7 +151,9 @@ class View:
         entries = self.store.log(self.frame.id, len(self._raw), upto)
         if len(entries) < upto - len(self._raw):
             raise StoreCorruptError(f"the log of frame {self.frame.id} ends after {len(self._raw) + len(entries)} entries, but {upto} were read from it")
-        found = {node.id: node for node in self.store.nodes([entry.node for entry in entries])}
+        found = {entry.node: node for entry in entries if (node := self._closed.pop(entry.node, None))}
+        missing = [entry.node for entry in entries if entry.node not in found]
+        found |= {node.id: node for node in self.store.nodes(missing)} if missing else {}
         for entry in entries:
             if (node := found.get(entry.node)) is None:
                 raise StoreCorruptError(f"node {entry.node} stands in the log of frame {self.frame.id}, but the store does not hold it")

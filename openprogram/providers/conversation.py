@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from openprogram.context.messages import Block, Message
 from openprogram.providers.base import ModelRequest
@@ -41,9 +41,26 @@ def turns_of(request: ModelRequest, provider: str, *, tools: bool = True, altern
     past = [] if request.history is None else list(request.history.messages())
     kept = [_kept(message, request.model, provider, past=True) for message in past]
     kept += [_kept(message, request.model, provider, past=False) for message in request.new]
-    turns = [turn for turn in (kept if tools else [_in_words(turn) for turn in kept]) if turn.blocks]
-    turns = _paired(_with_unique_ids(turns)) if tools else turns
+    turns = _valid(kept, set(), tools=tools)
     return _alternating(turns) if alternate else turns
+
+
+def entry_turns(messages: Sequence[Message], names: Used, model: str, provider: str, *, tools: bool, past: bool = True) -> list[Turn]:
+    """The turns of whole entries of a history, or of new messages, behind others whose tool-call ids are ``names``; see `turns_of`."""
+    return _valid([_kept(message, model, provider, past=past) for message in messages], names, tools=tools)
+
+
+class Used(Protocol):
+    """The tool-call ids that a request holds so far."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def add(self, name: str, /) -> None: ...
+
+
+def _valid(kept: Sequence[Turn], used: Used, *, tools: bool) -> list[Turn]:
+    turns = [turn for turn in (kept if tools else [_in_words(turn) for turn in kept]) if turn.blocks]
+    return _paired(_with_unique_ids(turns, used)) if tools else turns
 
 
 def _kept(message: Message, model: str, provider: str, *, past: bool) -> Turn:
@@ -90,9 +107,8 @@ def in_words(block: Block) -> Block:
     return block
 
 
-def _with_unique_ids(turns: Sequence[Turn]) -> list[Turn]:
+def _with_unique_ids(turns: Sequence[Turn], used: Used) -> list[Turn]:
     """Some servers number the calls of each reply from 0, or give several the same id; a used one gets a suffix, and so does the result that answers it."""
-    used: set[str] = set()
     given: dict[str, list[str]] = {}
     renamed: list[Turn] = []
     for turn in turns:
@@ -114,7 +130,7 @@ def _with_unique_ids(turns: Sequence[Turn]) -> list[Turn]:
     return renamed
 
 
-def _unused(name: str, used: set[str]) -> str:
+def _unused(name: str, used: Used) -> str:
     candidate, number = name or "call", 1
     while candidate in used:
         number += 1

@@ -13,7 +13,7 @@ import httpx
 from openprogram.errors import Reason
 from openprogram.providers.base import ModelEvent, ModelRequest, Opaque, Profile, TextDelta, ThinkingDelta, Usage
 from openprogram.providers.http import HttpProvider
-from openprogram.providers.openai_messages import chat_body
+from openprogram.providers.openai_messages import chat_body, encoded_messages
 from openprogram.providers.transport import Where, payload_error
 from openprogram.providers.wire import DONE, Calls, Fields, broken_off, count, empty, ending, no_object, object_of, objects, text_of
 
@@ -44,7 +44,14 @@ class ChatWire:
         return {self._key_header: key} if self._key_header else {"Authorization": f"Bearer {key}"}
 
     def body(self, request: ModelRequest, profile: Profile, provider: str) -> Fields:
-        return chat_body(request, profile, provider=provider, max_tokens_field=self._max_tokens_field, cache_key=self._cache_key)
+        return chat_body(
+            request,
+            profile,
+            provider=provider,
+            max_tokens_field=self._max_tokens_field,
+            cache_key=self._cache_key,
+            messages=encoded_messages(request, profile, provider) if hasattr(request.history, "encoded") else None,
+        )
 
     def reader(self, where: Where) -> ChatReply:
         return ChatReply(where, echo_thinking=self._echo_thinking)

@@ -5,28 +5,38 @@ A request looks the same whenever its parts are the same, since servers cache th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from openprogram.context.messages import Block
+from openprogram.context.messages import Block, Message
 from openprogram.errors import LLMError, Reason
 from openprogram.providers.base import Constraint, ModelRequest, Profile, ToolSpec
-from openprogram.providers.conversation import Turn, arguments_json, result_text, turns_of
+from openprogram.providers.conversation import Turn, Used, arguments_json, entry_turns, result_text, turns_of
 from openprogram.providers.media import KINDS, Media, media_of
 from openprogram.providers.schemas import is_within
 from openprogram.providers.thinking import effort
+from openprogram.providers.wire import Encoded, json_bytes
 
 Body = dict[str, Any]
 
 
-def chat_body(request: ModelRequest, profile: Profile, *, provider: str = "openai", max_tokens_field: str = "max_tokens", cache_key: bool = False) -> Body:
-    """The body of a streamed request.
+def chat_body(
+    request: ModelRequest,
+    profile: Profile,
+    *,
+    provider: str = "openai",
+    max_tokens_field: str = "max_tokens",
+    cache_key: bool = False,
+    messages: Any = None,
+) -> Body:
+    """The body of a streamed request. ``messages`` stands for `chat_messages`, where they were made another way.
 
     Raises LLMError for media or a web search that the model does not offer, NotImplementedError for tools or a grammar where the profile has none, OSError for
     a file that cannot be read.
     """
     settings = request.settings
-    body: Body = {"model": request.model, "messages": chat_messages(request, profile, provider), "stream": True, "stream_options": {"include_usage": True}}
+    messages = chat_messages(request, profile, provider) if messages is None else messages
+    body: Body = {"model": request.model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
     options = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -57,6 +67,32 @@ def chat_messages(request: ModelRequest, profile: Profile, provider: str = "open
     turns = turns_of(request, provider, tools=profile.tools)
     messages = [wire for turn in turns for wire in _messages(turn, request.model, profile)]
     return [*system, *(messages or [{"role": "user", "content": ""}])]
+
+
+class ChatForm(NamedTuple):
+    """How entries of a history are written for one model, so that each is written once."""
+
+    model: str
+    provider: str
+    profile: Profile
+
+    def encode(self, messages: Sequence[Message], names: Used, *, past: bool = True) -> bytes:
+        """The messages as JSON objects with commas between them; see `openprogram.context.fragments.Form`."""
+        turns = entry_turns(messages, names, self.model, self.provider, tools=self.profile.tools, past=past)
+        try:
+            return b",".join(json_bytes(wire) for turn in turns for wire in _messages(turn, self.model, self.profile))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise LLMError(f"the request cannot be written as JSON: {error}", reason=Reason.BAD_REQUEST, model=self.model) from None
+
+
+def encoded_messages(request: ModelRequest, profile: Profile, provider: str = "openai") -> Encoded:
+    """`chat_messages` as JSON. What a history has encoded before is not encoded again."""
+    form, history = ChatForm(request.model, provider, profile), request.history
+    system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
+    past: list[bytes] = history.encoded(form)
+    new = form.encode(request.new, history.names(form), past=False)
+    joined = b"".join([*((b",", system) if system else ()), *past, *((b",", new) if new else ())])
+    return Encoded(b"[%s]" % (joined[1:] or json_bytes({"role": "user", "content": ""})))
 
 
 def _messages(turn: Turn, model: str, profile: Profile) -> Iterator[Body]:

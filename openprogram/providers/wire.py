@@ -20,6 +20,15 @@ DONE = "[DONE]"
 """What several servers end a stream with; the only piece that is no JSON."""
 
 
+class Encoded(bytes):
+    """The value of a field of a request, JSON already."""
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as it goes out. A lone surrogate, which UTF-8 has no place for, is read by the model as a question mark. Raises as `json.dumps` does."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+
+
 class Reader(Protocol):
     """One reply being read. ``done``: nothing of use follows. ``finished``: the server said that the reply is over, though a usage count may follow."""
 
