@@ -23,11 +23,12 @@ from openprogram.providers.wire import Wire
 _WIRES: dict[str, Callable[..., Wire]] = {"chat": ChatWire, "responses": ResponsesWire, "anthropic": AnthropicWire, "gemini": GeminiWire}
 
 
-def hosted(name: str, *, environ: Mapping[str, str] | None = None, api_key: str | None = None, **options: Any) -> HttpProvider:
-    """The provider of that name. ``environ`` holds keys, addresses, proxies and certificates (None: this process's own); ``api_key`` goes before all of them.
+def hosted(name: str, *, environ: Mapping[str, str] | None = None, api_key: str | None = None, base_url: str | None = None, **options: Any) -> HttpProvider:
+    """The provider of that name.
 
-    ``options`` are those of `HttpProvider`. Raises NoModelError without a key where one is needed or without an address, UnknownModelError for an unknown
-    name, ConfigurationError for what cannot be used.
+    ``environ`` holds keys, addresses, proxies and certificates (None: this process's own); ``api_key`` and ``base_url`` go before it. ``options`` are those of
+    `HttpProvider`. Raises NoModelError without a key where one is needed or without an address, UnknownModelError for an unknown name, ConfigurationError for
+    what cannot be used.
     """
     environ = os.environ if environ is None else environ
     config = user_config()
@@ -45,7 +46,7 @@ def hosted(name: str, *, environ: Mapping[str, str] | None = None, api_key: str 
     try:
         return HttpProvider(
             _WIRES[row.wire](**row.options),
-            address(name, row, environ, own),
+            base_url or address(name, row, environ, own),
             key_of(name, row, environ, api_key),
             name=name,
             profile=_profiles(name, row, config),

@@ -7,11 +7,12 @@ cancelled closes its connection.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
@@ -32,18 +33,30 @@ from openprogram.providers.transport import (
     read_bounded,
     status_error,
 )
-from openprogram.providers.wire import DONE, Encoded, Fields, Reader, Wire, json_bytes, object_of
+from openprogram.providers.wire import DONE, Fields, Reader, Wire, object_of
 
 _POOL = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # how many go out at once is for `Limits` to say
 _DRAIN_S = 0.2
 _AFTER_END_S = 1.0
 
 
+class Link(NamedTuple):
+    """What a transport of one's own may use: the path that all addresses begin with, what it must not show, and a way to the real network."""
+
+    base: str
+    secrets: tuple[str, ...]
+    open: Callable[[], httpx.AsyncBaseTransport]
+
+
+def _network(link: Link) -> httpx.AsyncBaseTransport:
+    return link.open()
+
+
 class HttpProvider:
     """Models behind one base URL.
 
     ``profile`` is one for all models or a function of the model's name. ``environ`` names proxies and certificates (None: this process's own environment).
-    Times are seconds; ``read_timeout_s`` bounds the wait for the next piece. ``transport`` makes what carries the requests instead of the network.
+    Times are seconds; ``read_timeout_s`` bounds the wait for the next piece. ``transport`` makes what carries the requests instead of the network alone.
 
     Raises UsageError for a URL, ConfigurationError for a key, a proxy or certificates that cannot be used.
     """
@@ -61,7 +74,7 @@ class HttpProvider:
         connect_timeout_s: float = 10.0,
         read_timeout_s: float = 600.0,
         limits: Limits | None = None,
-        transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+        transport: Callable[[Link], httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         self._wire = wire
         self._name = name
@@ -74,9 +87,10 @@ class HttpProvider:
         proxy, verify = proxy_for(self._base, surroundings), verification(self._base, surroundings)
         sent = {"Accept": "text/event-stream", "Content-Type": "application/json", **(wire.headers(self._key) if self._key else {}), **(headers or {})}
         self._secrets = tuple(filter(None, [self._key, *(headers or {}).values(), str(proxy.auth[1]) if proxy is not None and proxy.auth else None]))
-        options: dict[str, Any] = {"headers": sent, "timeout": httpx.Timeout(read_timeout_s, connect=connect_timeout_s), "limits": _POOL, "trust_env": False}
-        carrier: Callable[[], dict[str, Any]] = (lambda: {"transport": transport()}) if transport is not None else (lambda: {"proxy": proxy, "verify": verify})
-        self._clients = Clients(lambda: httpx.AsyncClient(**options, **carrier()))
+        timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s)
+        link = Link(self._base.path, self._secrets, lambda: httpx.AsyncHTTPTransport(verify=verify, proxy=proxy, limits=_POOL, trust_env=False))
+        carry: Callable[[Link], httpx.AsyncBaseTransport] = transport or _network
+        self._clients = Clients(lambda: httpx.AsyncClient(headers=sent, timeout=timeout, transport=carry(link), trust_env=False))
 
     @property
     def name(self) -> str:
@@ -219,7 +233,7 @@ def base_of(base_url: str, wire: Wire) -> httpx.URL:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL:  # its text may quote a password
         raise UsageError("the base URL is malformed; it should look like https://example.org/v1") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not (re.fullmatch(rb"[\w.-]+", url.raw_host) or b":" in url.raw_host):
         raise UsageError(f"the base URL {printable_url(url)!r} needs a scheme and a host, such as https://example.org/v1")
     path = re.sub("/{2,}", "/", url.path).rstrip("/").removesuffix(wire.path)
     return url.copy_with(path=path or wire.root, fragment=None)
@@ -234,9 +248,9 @@ def checked_key(key: str | None, name: str) -> str | None:
 
 
 def encode(body: Fields, where: Where) -> bytes:
-    """The body as UTF-8, see `json_bytes`."""
+    """The body as UTF-8. A lone surrogate, which UTF-8 has no place for, is read by the model as a question mark."""
     try:
-        return b"{%s}" % b",".join(b"%s:%s" % (json_bytes(key), value if isinstance(value, Encoded) else json_bytes(value)) for key, value in body.items())
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError) as error:
         raise where.error(f"the request cannot be written as JSON: {error}", Reason.BAD_REQUEST) from None
 
