@@ -28,8 +28,8 @@ from openprogram.store.writer import Work
 
 T = TypeVar("T")
 
-# Where a node goes: its seq, the session of its frame, the end of that frame's log. One statement, since each costs as much as a row.
-_PLACE = """SELECT s.next_seq, f.session, l.pos, l.node FROM (SELECT 1) LEFT JOIN sessions s ON s.id = ? LEFT JOIN frames f ON f.id = ?
+# Where a node goes: its seq, the session and the parent of its frame, the end of that frame's log. One statement, since each costs as much as a row.
+_PLACE = """SELECT s.next_seq, f.session, f.parent, l.pos, l.node FROM (SELECT 1) LEFT JOIN sessions s ON s.id = ? LEFT JOIN frames f ON f.id = ?
     LEFT JOIN log l ON l.frame = ? AND l.pos = (SELECT max(pos) FROM log WHERE frame = ?)"""
 # A node at the end of its frame's log, with the length of its own.
 _ENTER = """INSERT INTO log SELECT ?, coalesce((SELECT max(pos) FROM log WHERE frame = ?), -1) + 1, ?,
@@ -126,13 +126,15 @@ class SqliteStore(Upkeep):
         return self._access.read(work)
 
     def _append(self, connection: sqlite3.Connection, row: rows.Row, opens: Frame | None, payloads: Mapping[bytes, rows.Payload]) -> rows.Row:
-        seq, session, end, last = connection.execute(_PLACE, (row.session, row.frame, row.frame, row.frame)).fetchone()
+        seq, session, parent, end, last = connection.execute(_PLACE, (row.session, row.frame, row.frame, row.frame)).fetchone()
         if seq is None:
             raise self.unknown(row.session)
         if session != row.session:
             raise _no_frame(row.frame, row.session, f"node {row.id} cannot enter")
         length = 0 if end is None else end + 1
-        row = row._replace(seq=seq, predecessor=branching.predecessor(connection, row, last))
+        if row.predecessor is not None or (last is None and parent is not None):
+            last = branching.predecessor(connection, row, last)
+        row = row._replace(seq=seq, predecessor=last)
         if row.role == "llm" and row.reads_frame is None:
             row = row._replace(reads_frame=row.frame, reads_upto=length)
         _keep(connection, payloads)
