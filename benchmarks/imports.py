@@ -16,11 +16,11 @@ def figures() -> Iterator[Figure]:
         {
             "bare": python("pass"),
             "library": python("from openprogram import agentic_function, Runtime, decision"),
-            "clients": python("import openprogram_clients"),
+            "clients": python("from openprogram_clients import connect"),
         },
         ROUNDS,
     )
     best = {name: min(runs) for name, runs in seconds.items()}
     yield Figure("imports.library", (best["library"] - best["bare"]) * 1000, "ms", bar=60)
-    yield Figure("imports.clients", (best["clients"] - best["bare"]) * 1000, "ms")
+    yield Figure("imports.clients", (best["clients"] - best["bare"]) * 1000, "ms", bar=60)
     yield Figure("imports.bare_python", best["bare"] * 1000, "ms")

@@ -82,10 +82,10 @@ class AsyncClient:
         run_id = run_id or calls.new_run_id()
         wanted = calls.run(workspace, function, args, run_id, session, model, workdir, deadline_s)
         if not watch:
-            return AsyncRun(self, run_id, function, Sent(*connection.pipeline(wanted)))
+            return AsyncRun(self, run_id, function, Sent(*connection.pipeline(wanted, wait=False)))
         events = AsyncEvents(connection, SubscribeParams(topics=["run"], run_id=run_id))
         try:
-            subscribed, started, ended = connection.pipeline([events.inbox.request, *wanted])
+            subscribed, started, ended = connection.pipeline([events.inbox.request, *wanted], wait=False)
         except BaseException:
             await events.aclose()
             raise
@@ -155,7 +155,7 @@ class AsyncClient:
 
 
 async def _answer(connection: Connection, method: str, params: Any) -> Any:
-    future = connection.request(method, params)
+    future = connection.request(method, params, wait=False)
     try:
         return await _outcome(future)
     except asyncio.CancelledError:
@@ -271,7 +271,7 @@ class AsyncRun:
     async def _wait(self) -> Future[RunInfo]:
         if self._sent.ended is None:
             call = calls.result(self.id, None)
-            ended = (await self._client.connection()).request(call.method, call.params)
+            ended = (await self._client.connection()).request(call.method, call.params, wait=False)
             self._sent = Sent(self._sent.started, ended)
             return ended
         return self._sent.ended

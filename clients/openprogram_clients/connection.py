@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -76,6 +77,8 @@ class Connection:
         self._pending: dict[int | str, tuple[Future[Any], Any]] = {}
         self._state = threading.Lock()
         self._sending = threading.Lock()
+        self._handing = threading.Lock()
+        self._unsent: deque[memoryview] = deque()
         self._lost: ConnectionLost | None = None
         self._max_body = max_body
         self._pid = os.getpid()
@@ -119,12 +122,15 @@ class Connection:
 
         return undo
 
-    def request(self, method: str, params: Any) -> Future[Any]:
+    def request(self, method: str, params: Any, *, wait: bool = True) -> Future[Any]:
         """Send a request; its future holds the result as `METHODS` types it, a RemoteError or a ConnectionLost. Raises TypeError for what JSON cannot hold."""
-        return self.pipeline([(method, params)])[0]
+        return self.pipeline([(method, params)], wait=wait)[0]
 
-    def pipeline(self, requests: Iterable[tuple[str, Any]]) -> list[Future[Any]]:
-        """Send several requests in one write, so that they cost one round trip. They are carried out in order."""
+    def pipeline(self, requests: Iterable[tuple[str, Any]], *, wait: bool = True) -> list[Future[Any]]:
+        """Send several requests in one write, so that they cost one round trip. They are carried out in order.
+
+        ``wait`` False, for whoever must not sleep: what the other side does not take at once is sent by a thread, in the order in which it was handed over.
+        """
         prepared = [(next(self._ids), method, params) for method, params in requests]
         data = b"".join(frame(rpc.encode(rpc.Request(id=id, method=method, params=params))) for id, method, params in prepared)
         futures: list[Future[Any]] = [Future() for _ in prepared]
@@ -139,7 +145,7 @@ class Connection:
                 future.set_exception(ConnectionLost(*lost.args))
             return futures
         with contextlib.suppress(ConnectionLost):  # the futures have it
-            self._send(data)
+            (self._send if wait else self._post)(data)
         return futures
 
     def call(self, method: str, params: Any, timeout_s: float | None = None) -> Any:
@@ -162,7 +168,7 @@ class Connection:
         future.cancel()
         with contextlib.suppress(ConnectionLost):
             for id in ids:
-                self.notify("$/cancelRequest", {"id": id})
+                self._post(frame(rpc.encode(rpc.Request(method="$/cancelRequest", params={"id": id}))))
 
     def notify(self, method: str, params: Any, fds: Sequence[int] = ()) -> None:
         """Send a notification, with it duplicates of open file descriptors. Raises ConnectionLost."""
@@ -192,6 +198,42 @@ class Connection:
             except BaseException:
                 self._end("a message was interrupted while it was sent")  # half a message: whatever came behind it would be misread
                 raise
+
+    def _post(self, data: bytes) -> None:
+        if not self.is_ours:
+            raise ConnectionLost(FORKED)
+        with self._handing:
+            is_first = not self._unsent
+            has_turn = is_first and self._sending.acquire(blocking=False)
+            left = self._left_of(data) if has_turn else memoryview(data)
+            if not left:
+                self._sending.release()
+                return
+            self._unsent.append(left)
+        if is_first:
+            threading.Thread(target=self._send_unsent, args=(has_turn,), name="openprogram-sending", daemon=True).start()
+
+    def _left_of(self, data: bytes) -> memoryview:
+        """Send what the socket takes at once. An error is met again by whoever sends the rest."""
+        left = memoryview(data)
+        with contextlib.suppress(OSError):
+            while left:
+                left = left[self._socket.send(left, socket.MSG_DONTWAIT) :]
+        return left
+
+    def _send_unsent(self, has_turn: bool) -> None:
+        if not has_turn:
+            self._sending.acquire()
+        try:
+            while self._unsent:
+                self._socket.sendall(self._unsent[0])
+                with self._handing:
+                    self._unsent.popleft()
+        except OSError as error:
+            self._unsent.clear()
+            self._end(f"the daemon closed the connection ({error.strerror or error})")
+        finally:
+            self._sending.release()
 
     def _read(self) -> None:
         frames = FrameReader(max_body=self._max_body)

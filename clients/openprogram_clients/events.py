@@ -104,7 +104,7 @@ class Inbox:
 
     def _unsubscribe(self, subscription: str) -> None:
         if self._connection.is_open:
-            self._connection.request("openprogram/unsubscribe", UnsubscribeParams(subscription=subscription))
+            self._connection.request("openprogram/unsubscribe", UnsubscribeParams(subscription=subscription), wait=False)
 
     def _arrived(self, event: Event) -> None:
         if isinstance(event, RunEvent) and self.params.run_id not in (None, event.run_id):

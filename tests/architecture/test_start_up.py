@@ -14,7 +14,7 @@ SLOW = {"asyncio", "httpx", "jsonschema", "keyring", "lsprotocol", "pydantic", "
 PROGRAMS = {
     "the names of a script": "from openprogram import agentic_function, Runtime, decision",
     "a decorated function": "from openprogram import agentic_function\n@agentic_function\ndef f(x: str, runtime=None) -> str: ...",
-    "the clients": "import openprogram_clients, openprogram_protocol",
+    "the clients": "from openprogram_clients import connect",
     "the command": "import openprogram_cli.app",
 }
 

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,11 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def python(program: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A process that runs a program, both ends of its pipes open."""
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
 class Home:

@@ -67,6 +67,27 @@ def test_a_pipeline_is_one_write(connect: Connect) -> None:
     assert not any(future.done() for future in futures)
 
 
+def test_who_must_not_wait_does_not(connect: Connect) -> None:
+    """While the other side reads nothing, requests that are handed over cost no waiting; they arrive whole and in order, among those of threads that wait."""
+    connection, peer = connect()
+    before = time.monotonic()
+    futures = [connection.request("openprogram/result", ResultParams(run_id=f"{number}:" + "x" * 300_000), wait=False) for number in range(20)]
+    assert time.monotonic() - before < 2
+    thread = threading.Thread(target=connection.request, args=("openprogram/runs", RunsParams()))
+    thread.start()
+    asked = [peer.receive() for _ in range(21)]
+    thread.join(WAIT_S)
+    numbers = [message["params"]["runId"].partition(":")[0] for message in asked if message["method"] == "openprogram/result"]
+    assert numbers == [str(number) for number in range(20)]
+    peer.reply(asked[0], RUN)
+    assert futures[0].result(WAIT_S).state == "completed"
+    connection.request("openprogram/result", ResultParams(run_id="x" * 5_000_000), wait=False)
+    late = connection.request("openprogram/runs", RunsParams(), wait=False)
+    peer.close()
+    with pytest.raises(ConnectionLost):
+        late.result(WAIT_S)
+
+
 def test_threads_share_a_connection(connect: Connect) -> None:
     """Requests of many threads, small and large, are whole on the wire, and each thread gets its own answer."""
     connection, peer = connect()
