@@ -12,12 +12,12 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from openprogram.errors import LLMError, NoModelError, Reason, UnknownModelError
-from openprogram.providers import weights
+from openprogram.providers import local_schema, weights
 from openprogram.providers.base import Constraint, ModelEvent, ModelRequest, ModelSettings, Profile
 from openprogram.providers.host_process import ModelHost, check_engine
 
@@ -29,8 +29,6 @@ PROFILE = Profile(tools=False, schema=True, grammar=True, images=False, two_step
 
 _DEATH_NOTICE_S = 1.0  # a broken connection is seen a moment before the end of the process that caused it
 _MAX_OUTPUT_TOKENS = 1024  # a small model may never stop by itself
-_LONGEST_TEXT = 160  # characters of one constrained string
-_LONGEST_LIST = 12
 _BROKEN = frozenset({Reason.CONNECTION, Reason.TIMEOUT, Reason.PROTOCOL})
 
 
@@ -148,21 +146,11 @@ def with_defaults(request: ModelRequest) -> ModelRequest:
 
 
 def _with_ends(constraint: Constraint | None) -> Constraint | None:
-    """The constraint with texts and lists that end: a small model may otherwise fill a string until the token limit cuts the JSON."""
+    """A schema as a grammar in which everything ends: a small model may otherwise fill a string until the token limit cuts the JSON."""
     if constraint is None or constraint.schema is None:
         return constraint
-    return msgspec.structs.replace(constraint, schema=_ended(constraint.schema))
-
-
-def _ended(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_ended(item) for item in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    ended = {key: item if key in ("enum", "const", "default") else _ended(item) for key, item in cast("dict[str, Any]", schema).items()}
-    if ended.get("type") == "string" and not ended.keys() & {"enum", "const", "format", "pattern"}:
-        return {"maxLength": _LONGEST_TEXT, **ended}
-    return {"maxItems": _LONGEST_LIST, **ended} if ended.get("type") == "array" else ended
+    grammar = local_schema.grammar_of(constraint.schema)
+    return constraint if grammar is None else Constraint(grammar=grammar, name=constraint.name)
 
 
 def _death(host: ModelHost, model: str) -> LLMError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import enum
 import json
 from dataclasses import dataclass, field
@@ -166,3 +167,9 @@ def test_what_would_break_a_line_is_escaped() -> None:
         '  - d: one of "x\\u2028y", "ü"',
         r'  Call: {"call": "emit", "args": {"a\nb": "<str>", "c": "<str>", "d": "x\u2028y", "gr\u00f6\u00dfe": 0}}',
     ]
+
+
+def test_a_decimal_is_a_number_or_its_digits() -> None:
+    """Any other text is no pick, for a provider that is held to the schema too."""
+    validator: Any = jsonschema.Draft202012Validator(schema_of(build_menu({"pay": ("Pay.", {"amount": decimal.Decimal})})))
+    assert [validator.is_valid({"call": "pay", "args": {"amount": amount}}) for amount in (1.5, "0.10", "a lot", None)] == [True, True, False, False]
