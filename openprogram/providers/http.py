@@ -7,7 +7,6 @@ cancelled closes its connection.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
@@ -33,7 +32,7 @@ from openprogram.providers.transport import (
     read_bounded,
     status_error,
 )
-from openprogram.providers.wire import DONE, Fields, Reader, Wire, object_of
+from openprogram.providers.wire import DONE, Encoded, Fields, Reader, Wire, json_bytes, object_of
 
 _POOL = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # how many go out at once is for `Limits` to say
 _DRAIN_S = 0.2
@@ -248,9 +247,9 @@ def checked_key(key: str | None, name: str) -> str | None:
 
 
 def encode(body: Fields, where: Where) -> bytes:
-    """The body as UTF-8. A lone surrogate, which UTF-8 has no place for, is read by the model as a question mark."""
+    """The body as UTF-8, see `json_bytes`."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+        return b"{%s}" % b",".join(b"%s:%s" % (json_bytes(key), value if isinstance(value, Encoded) else json_bytes(value)) for key, value in body.items())
     except (TypeError, ValueError, RecursionError) as error:
         raise where.error(f"the request cannot be written as JSON: {error}", Reason.BAD_REQUEST) from None
 
