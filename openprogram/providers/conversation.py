@@ -41,7 +41,7 @@ def turns_of(request: ModelRequest, provider: str, *, tools: bool = True, altern
     past = [] if request.history is None else list(request.history.messages())
     kept = [_kept(message, request.model, provider, past=True) for message in past]
     kept += [_kept(message, request.model, provider, past=False) for message in request.new]
-    turns = _valid(kept, set(), tools=tools)
+    turns = _valid(kept, set[str](), tools=tools)
     return _alternating(turns) if alternate else turns
 
 
