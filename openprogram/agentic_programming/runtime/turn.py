@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import logging
+import time
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -23,10 +23,9 @@ from openprogram.agentic_programming.decision.menu import arguments_question, na
 from openprogram.agentic_programming.decision.menu import render as render_menu
 from openprogram.agentic_programming.decision.options import Menu
 from openprogram.agentic_programming.runtime.content import messages_of, question_of
-from openprogram.agentic_programming.runtime.retry import RetryInfo, with_retries
+from openprogram.agentic_programming.runtime.retry import Attempts, ConsumerFailed, RetryInfo
 from openprogram.context.messages import Block, Message, text_message
 from openprogram.context.scope import OpenCall, current, open_call
-from openprogram.errors import LLMError, Reason
 from openprogram.providers.base import (
     Constraint,
     Finish,
@@ -41,8 +40,6 @@ from openprogram.providers.base import (
     ToolSpec,
     Usage,
 )
-
-logger = logging.getLogger("openprogram.runtime")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +84,27 @@ class Turn:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._started = time.monotonic()
         self._provider: Provider = plan.provider
         self._profile = self._provider.profile(plan.model)
         self._two_steps = plan.menu is not None and plan.closing and self._profile.two_step_pick
         self._new = messages_of(self._opening())
         self._exchanges: list[Message] = []
         self._usage = Usage()
-        self._deaf = False
+        self._told = False
+        self._attempts = self._new_attempts()
         self._opened: OpenCall = self._open()
+
+    def _new_attempts(self) -> Attempts:
+        plan = self._plan
+        return Attempts(
+            plan.max_attempts,
+            on_retry=plan.on_retry,
+            provider=self._provider.name,
+            model=plan.model,
+            started=self._started,
+            timeout_s=plan.timeout_s,
+        )
 
     def _opening(self) -> list[Block]:
         scope = current.get()
@@ -126,7 +136,11 @@ class Turn:
             async with asyncio.timeout(self._plan.timeout_s):
                 reply = await (self._pick_in_two() if self._two_steps else self._whole())
         except TimeoutError as error:
-            failure: BaseException = self._timed_out(error)
+            failure = error if self._plan.timeout_s is None else self._attempts.timed_out()
+            self._fail(failure)
+            raise failure from None
+        except ConsumerFailed as error:
+            failure = error.__cause__ or error
             self._fail(failure)
             raise failure from None
         except BaseException as error:
@@ -134,13 +148,6 @@ class Turn:
             raise
         self._finish(reply)
         return msgspec.structs.replace(reply, node=self._opened.id)
-
-    def _timed_out(self, error: TimeoutError) -> BaseException:
-        plan = self._plan
-        if plan.timeout_s is None:
-            return error
-        message = f"exec() was not done after timeout_s={plan.timeout_s:g} seconds"
-        return LLMError(message, reason=Reason.TIMEOUT, retryable=False, elapsed_s=plan.timeout_s, provider=self._provider.name, model=plan.model)
 
     def _fail(self, error: BaseException) -> None:
         self._opened.fail(error, trace="".join(traceback.format_exception_only(error)))
@@ -194,11 +201,14 @@ class Turn:
             settings=plan.settings,
             session_id=plan.session_id,
         )
-        return await with_retries(
-            lambda: self._stream(request), max_attempts=plan.max_attempts, on_retry=plan.on_retry, provider=self._provider.name, model=plan.model
-        )
+        self._told = False
+        self._attempts = self._new_attempts()
+        return await self._attempts.run(lambda: self._stream(request))
 
     async def _stream(self, request: ModelRequest) -> Answer:
+        if self._told:  # by an attempt that failed: what was shown of it is void
+            self._told = False
+            self._tell({"type": "restart"})
         said: list[str | Block] = []
         calls: list[ToolCall] = []
         reason = "stop"
@@ -207,8 +217,10 @@ class Turn:
             async for event in events:
                 if isinstance(event, TextDelta):
                     said.append(event.text)
+                    self._told = True
                     self._tell({"type": "text", "text": event.text})
                 elif isinstance(event, ThinkingDelta):
+                    self._told = True
                     self._tell({"type": "thinking", "text": event.text})
                 elif isinstance(event, ToolCall):
                     calls.append(event)
@@ -221,13 +233,12 @@ class Turn:
         return Answer(text=text, reason=reason, blocks=_blocks(said) if calls else (), calls=tuple(calls))
 
     def _tell(self, event: dict[str, Any]) -> None:
-        if self._plan.on_stream is None or self._deaf:
+        if self._plan.on_stream is None:
             return
         try:
             self._plan.on_stream(event)
-        except Exception:
-            self._deaf = True
-            logger.exception("on_stream raised; it is told nothing more of this reply, which goes on")
+        except Exception as error:
+            raise ConsumerFailed from error
 
 
 def _blocks(said: list[str | Block]) -> tuple[Block, ...]:

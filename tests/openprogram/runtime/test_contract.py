@@ -186,7 +186,7 @@ def test_no_valid_pick_is_a_decision_error_with_the_nodes(recorded: Session | No
 
 
 def test_streaming_delivers_pieces_in_order(recorded: Session | None) -> None:
-    """Text and thinking as they come; a consumer that raises is told no more and breaks nothing."""
+    """Text and thinking as they come; what a consumer raises reaches the caller as it is, and nothing is tried again (d31)."""
     events: list[dict[str, Any]] = []
     runtime = scripted([ThinkingDelta("hm"), TextDelta("a"), TextDelta("b"), Finish()], repeat=True)
     runtime.on_stream = events.append
@@ -199,8 +199,10 @@ def test_streaming_delivers_pieces_in_order(recorded: Session | None) -> None:
 
     runtime.on_stream = breaking
     events.clear()
-    assert runtime.exec("?") == "ab"
+    with pytest.raises(ValueError, match="the view is gone"):
+        runtime.exec("?")
     assert len(events) == 1
+    assert recorded is None or [node.status for node in recorded.nodes()] == ["completed", "error"]
 
 
 def test_model_and_settings_of_a_call_replace_those_of_the_runtime() -> None:

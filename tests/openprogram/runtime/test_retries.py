@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from openprogram import Runtime
 from openprogram.agentic_programming.runtime.retry import LONGEST_WAIT_S, RetryInfo, backoff
 from openprogram.agentic_programming.session import Session
 from openprogram.errors import LLMError, NoModelError, Reason
+from openprogram.providers.base import TextDelta
 from openprogram.providers.scripted import Reply, ScriptedProvider
 
 BUSY = LLMError("busy", reason=Reason.OVERLOADED, retryable=True, http_status=529)
@@ -163,12 +167,130 @@ def test_a_bad_environment_is_refused(value: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_waits_double_with_a_quarter_of_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Base × 2^attempt, never less than the server asked for, never over two minutes."""
+    """Base × 2^attempt, at most two minutes, and never less than the server asked for."""
     monkeypatch.delenv("OPENPROGRAM_RETRY_BACKOFF_BASE")
     for attempt, middle in enumerate([1.5, 3.0, 6.0, 12.0]):
         waits = [backoff(attempt, None) for _ in range(50)]
         assert all(0.75 * middle <= wait <= 1.25 * middle for wait in waits)
         assert len(set(waits)) > 1
     assert backoff(0, 30.0) == 30.0
-    assert backoff(0, 4000.0) == LONGEST_WAIT_S
-    assert backoff(20, None) == LONGEST_WAIT_S
+    assert backoff(0, 4000.0) == 4000.0
+    assert backoff(20, None) == backoff(10**9, None) == LONGEST_WAIT_S
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
+def test_a_bad_base_of_the_waits_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable."""
+    monkeypatch.setenv("OPENPROGRAM_RETRY_BACKOFF_BASE", value)
+    with pytest.raises(ValueError, match="OPENPROGRAM_RETRY_BACKOFF_BASE"):
+        backoff(0, None)
+
+
+@pytest.mark.parametrize("seconds", [121.0, 86400.0, 9999999999.0])
+def test_a_wait_longer_than_ours_is_not_begun(seconds: float) -> None:
+    """A server that asks for hours is not waited for: the error comes at once and says for how long it asked (d03)."""
+    busy = LLMError("slow down", reason=Reason.RATE_LIMIT, retryable=True, http_status=429, retry_after_s=seconds)
+    provider = ScriptedProvider([busy], repeat=True)
+    told: list[RetryInfo] = []
+    with pytest.raises(LLMError, match="asks to wait") as caught:
+        Runtime(provider=provider).exec("?", timeout_s=5, on_retry=told.append)
+    assert (caught.value.reason, caught.value.retry_after_s, caught.value.attempts) == (Reason.RATE_LIMIT, seconds, 1)
+    assert (len(provider.requests), told) == (1, [])
+
+
+def test_a_wait_that_would_pass_the_budget_is_not_begun() -> None:
+    """There is no use in waiting for an attempt that ``timeout_s`` would not let happen: TIMEOUT at once, with what the server had said."""
+    busy = LLMError("slow down", reason=Reason.RATE_LIMIT, retryable=True, http_status=429, retry_after_s=60.0)
+    provider = ScriptedProvider([busy], repeat=True)
+    started = time.monotonic()
+    with pytest.raises(LLMError, match=r"timeout_s=30 [\s\S]*slow down") as caught:
+        Runtime(provider=provider).exec("?", timeout_s=30)
+    assert time.monotonic() - started < 20
+    error = caught.value
+    assert (error.reason, error.retryable, error.http_status, error.retry_after_s, error.attempts) == (Reason.TIMEOUT, False, 429, 60.0, 1)
+
+
+def test_a_time_out_tells_what_had_failed_before() -> None:
+    """The attempt that was under way counts, those before it are told."""
+    release = threading.Event()
+    calls: list[int] = []
+
+    def failing_then_busy(content: Any) -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionError("reset")
+        release.wait(60)
+        return "late"
+
+    try:
+        with pytest.raises(LLMError, match=r"in 2 attempt\(s\)\nAttempt 1: ConnectionError: reset") as caught:
+            Runtime(call=failing_then_busy).exec("?", timeout_s=0.2)
+    finally:
+        release.set()
+    assert (caught.value.reason, caught.value.attempts) == (Reason.TIMEOUT, 2)
+
+
+class Foreign(Exception):
+    """An error as other libraries raise it."""
+
+    def __init__(self, status_code: int | None = None, headers: dict[str, str] | None = None, **fields: Any) -> None:
+        super().__init__("foreign")
+        self.status_code = status_code
+        self.response = SimpleNamespace(headers=headers or {})
+        vars(self).update(fields)
+
+
+@pytest.mark.parametrize(
+    ("error", "requests", "reason"),
+    [
+        (Foreign(401), 1, Reason.AUTH),
+        (Foreign(400), 1, Reason.BAD_REQUEST),
+        (Foreign(429), 3, Reason.RATE_LIMIT),
+        (Foreign(529), 3, Reason.OVERLOADED),
+        (Foreign(retryable=False), 1, Reason.UNKNOWN),
+        (Foreign(), 3, Reason.UNKNOWN),
+        (Foreign(429, {"retry-after": "7200"}), 1, Reason.RATE_LIMIT),
+        (PermissionError("cat.png"), 1, Reason.BAD_REQUEST),
+        (ConnectionResetError("reset"), 3, Reason.CONNECTION),
+    ],
+)
+def test_errors_of_other_libraries_are_read_by_what_they_carry(error: Exception, requests: int, reason: Reason) -> None:
+    """A ``call=`` function that uses a vendor's client need not translate its errors: status, Retry-After and ``retryable`` are understood."""
+    calls: list[int] = []
+
+    def failing(content: Any) -> str:
+        calls.append(1)
+        raise error
+
+    with pytest.raises(LLMError) as caught:
+        Runtime(call=failing, max_retries=3).exec("?")
+    assert (len(calls), caught.value.reason, caught.value.attempts) == (requests, reason, requests)
+    assert caught.value.http_status == getattr(error, "status_code", None)
+
+
+def test_what_was_tried_again_inside_is_not_tried_again_outside() -> None:
+    """A ``call=`` function that asks another runtime: three attempts, not nine (13, c29)."""
+    provider = ScriptedProvider([BUSY], repeat=True)
+    inner = Runtime(provider=provider, max_retries=3)
+
+    def outer(content: Any) -> Any:
+        return inner.exec(content)
+
+    with pytest.raises(LLMError):
+        Runtime(call=outer, max_retries=3).exec("?")
+    assert len(provider.requests) == 3
+
+
+def test_a_retry_after_text_tells_the_consumer_to_start_over(recorded: Session | None) -> None:
+    """What was shown of the failed attempt is void: the events say so, and only the second answer is returned and kept (d19)."""
+
+    def broken(request: Any) -> Any:
+        yield TextDelta("Hello wor")
+        raise LLMError("reset", reason=Reason.CONNECTION, retryable=True)
+
+    runtime = Runtime(provider=ScriptedProvider([broken, BUSY, "Hello world"]))
+    events: list[dict[str, Any]] = []
+    runtime.on_stream = events.append
+    assert runtime.exec("?") == "Hello world"
+    assert events == [{"type": "text", "text": "Hello wor"}, {"type": "restart"}, {"type": "text", "text": "Hello world"}]
+    assert recorded is None or [node.output for node in recorded.nodes()] == ["Hello world"]
