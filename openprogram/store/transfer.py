@@ -41,6 +41,15 @@ class Dump(NamedTuple):
 _NOTHING = msgspec.Raw(b"null")
 
 
+class _Session(msgspec.Struct, kw_only=True):
+    id: str
+    title: msgspec.Raw
+    frame: str
+    nodes: int
+    created_at: float
+    updated_at: float
+
+
 class _Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A row without its session. ``metadata`` is what the node was opened with, ``closing`` what it was closed with."""
 
@@ -71,7 +80,7 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One line; exactly one of its fields is there, with ``session`` also ``openprogram``, the version of the format."""
 
     openprogram: int | None = None
-    session: SessionInfo | None = None
+    session: _Session | None = None
     frame: Frame | None = None
     branch: Branch | None = None
     node: _Node | None = None
@@ -83,9 +92,17 @@ def _line(**fields: Any) -> bytes:
     return msgspec.json.encode(_Line(**fields)) + b"\n"
 
 
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(values.encode(value).encode())
+
+
+def _session(info: SessionInfo) -> _Session:
+    return _Session(id=info.id, title=_raw(info.title), frame=info.frame, nodes=info.nodes, created_at=info.created_at, updated_at=info.updated_at)
+
+
 def head(info: SessionInfo, frames: Iterable[Frame], branches: Iterable[Branch]) -> Iterator[bytes]:
     """The lines before the nodes. ``branches`` are those besides the main one."""
-    yield _line(openprogram=VERSION, session=info)
+    yield _line(openprogram=VERSION, session=_session(info))
     yield from (_line(frame=frame) for frame in frames)
     yield from (_line(branch=branch) for branch in branches)
 
@@ -99,13 +116,13 @@ def node(row: rows.Row, payloads: Mapping[bytes, rows.Payload]) -> bytes:
         try:
             return msgspec.Raw(rows.json_of(cell, payloads).encode())
         except ValueError as error:
-            return msgspec.Raw(values.encode(rows.unreadable(f"a value of node {row.id}", error)).encode())
+            return _raw(rows.unreadable(f"a value of node {row.id}", error))
 
     line = _Node(
         id=row.id,
         seq=row.seq,
         role=row.role,
-        name=msgspec.Raw(values.encode(rows.text_of(row.name)).encode()),
+        name=_raw(rows.text_of(row.name)),
         frame=row.frame,
         status=row.status,
         caller=row.caller,
@@ -213,7 +230,10 @@ class _Reader:
             raise StoreError(f"{where} is not the beginning of an exported session")
         if line.openprogram != VERSION:
             raise StoreError(f"{where}: the export has version {line.openprogram}, this OpenProgram knows {VERSION}; install a newer OpenProgram")
-        return msgspec.structs.replace(line.session, id=check_session_id(self._session_id or line.session.id))
+        title = str(values.decode(bytes(line.session.title)))
+        session_id = check_session_id(line.session.id if self._session_id is None else self._session_id)
+        found = line.session
+        return SessionInfo(id=session_id, title=title, frame=found.frame, nodes=found.nodes, created_at=found.created_at, updated_at=found.updated_at)
 
     def _known(self, where: str, name: str, things: Mapping[str, object]) -> str:
         if name not in things:
