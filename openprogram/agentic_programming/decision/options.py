@@ -34,6 +34,7 @@ from openprogram.functions.schema import (
 Kind = Literal["function", "value", "schema"]
 META_KEYS = frozenset({"type", "description", "options", "fields", "items"})
 TYPE_NAMES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
+DEEPEST_FIELD = 40
 _PLAIN = (str, int, float, bool, list, dict)
 _ALLOWED = "str, int, float, bool, list, dict, a description, [item], a nested dict, or an annotation"
 
@@ -223,31 +224,33 @@ def check_context(option: Option, context: Mapping[str, Any] | None) -> None:
 def fields_schema(fields: Mapping[Any, Any], where: str) -> Schema:
     """The JSON Schema of an object with these fields. Raises TypeError or ValueError naming ``where``."""
     definitions: Schema = {}
-    schema = _nested(fields, where, definitions)
+    schema = _nested(fields, where, definitions, 0)
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _nested(fields: Any, where: str, definitions: Schema) -> Schema:
+def _nested(fields: Any, where: str, definitions: Schema, depth: int) -> Schema:
     if not isinstance(fields, Mapping):
         raise TypeError(f"{where}: fields are a dict {{name: type}}, not {fields!r}")
     mapping = cast("Mapping[Any, Any]", fields)
     for key in mapping:
         if not isinstance(key, str) or not key:
             raise TypeError(f"{where}: a field name is a non-empty string, not {key!r}")
-    properties = {key: _field(field, f"{where}, field {key!r}", definitions) for key, field in mapping.items()}
+    properties = {key: _field(field, f"{where}, field {key!r}", definitions, depth + 1) for key, field in mapping.items()}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _field(field: Any, where: str, definitions: Schema) -> Schema:
+def _field(field: Any, where: str, definitions: Schema, depth: int) -> Schema:
+    if depth > DEEPEST_FIELD:
+        raise ValueError(f"{where[:80]}…: a schema is at most {DEEPEST_FIELD} levels deep, and holds itself nowhere")
     if isinstance(field, str):
         return {"type": "string", "description": field}
     if isinstance(field, list):
-        return {"type": "array", "items": _field(_only_item(cast("list[Any]", field), where), f"{where}, item", definitions)}
+        return {"type": "array", "items": _field(_only_item(cast("list[Any]", field), where), f"{where}, item", definitions, depth + 1)}
     if isinstance(field, dict):
         mapping = cast("dict[Any, Any]", field)
         if not mapping:
             return {"type": "object"}
-        return _meta(mapping, where, definitions) if _is_meta(mapping) else _nested(mapping, where, definitions)
+        return _meta(mapping, where, definitions, depth) if _is_meta(mapping) else _nested(mapping, where, definitions, depth)
     if field is list or field is dict:
         return {"type": "array" if field is list else "object"}
     schema, reason = schema_or_reason(field)
@@ -276,18 +279,18 @@ def _meta_type(meta: Mapping[Any, Any], where: str) -> Any:
     return kind
 
 
-def _meta(meta: Mapping[Any, Any], where: str, definitions: Schema) -> Schema:
+def _meta(meta: Mapping[Any, Any], where: str, definitions: Schema, depth: int) -> Schema:
     kind = _meta_type(meta, where)
     if "fields" in meta and "items" in meta:
         raise TypeError(f"{where}: fields describes a dict and items a list; give one of them")
     if "fields" in meta:
         _expect(kind, dict, "fields", where)
-        schema = _nested(meta["fields"], where, definitions)
+        schema = _nested(meta["fields"], where, definitions, depth)
     elif "items" in meta:
         _expect(kind, list, "items", where)
-        schema: Schema = {"type": "array", "items": _field(meta["items"], f"{where}, item", definitions)}
+        schema: Schema = {"type": "array", "items": _field(meta["items"], f"{where}, item", definitions, depth + 1)}
     elif kind is not ...:
-        schema = _field(kind, where, definitions)
+        schema = _field(kind, where, definitions, depth + 1)
     else:
         schema = {} if "options" in meta else {"type": "string"}
     if "options" in meta:
