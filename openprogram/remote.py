@@ -270,6 +270,13 @@ class Connected:
         self._runtime: Runtime | None = None
         self._token: Token[Any] | None = None
 
+    @property
+    def session(self) -> Session:
+        """The session that is being written. Raises RuntimeError before the block was entered."""
+        if self._session is None:
+            raise RuntimeError("the session is opened by `with openprogram.connect(...)`")
+        return self._session
+
     def __enter__(self) -> Runtime:
         import openprogram_clients
 

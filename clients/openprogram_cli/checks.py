@@ -13,7 +13,7 @@ from openprogram_protocol import paths
 
 from openprogram.errors import OpenProgramError
 
-KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+KEYS = {"anthropic": ("ANTHROPIC_API_KEY",), "openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
 
 
 class Check(NamedTuple):
@@ -26,11 +26,12 @@ class Check(NamedTuple):
 
 
 def run_all() -> list[Check]:
-    """Every check in order."""
-    return [_guarded(name, check) for name, check in _CHECKS.items()]
+    """Every check in order; one that has nothing to look at is left out."""
+    found = [_guarded(name, check) for name, check in _CHECKS.items()]
+    return [check for check in found if check is not None]
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, check: Callable[[], Check | None]) -> Check | None:
     try:
         return check()
     except OpenProgramError as error:
@@ -108,9 +109,14 @@ def _weights() -> Check:
     return Check("weights", "ok", str(path))
 
 
-def _keys() -> Check:
-    found = [name for name in KEYS if os.environ.get(name)]
-    return Check("keys", "ok" if found else "note", f"set: {', '.join(found)}" if found else f"none of {', '.join(KEYS)} is set")
+def _keys() -> Check | None:
+    from openprogram.providers.registry import ROWS
+
+    names = [name for provider, keys in KEYS.items() if provider in ROWS for name in keys]
+    found = [name for name in names if os.environ.get(name)]
+    if not names:
+        return None
+    return Check("keys", "ok" if found else "note", f"set: {', '.join(found)}" if found else f"none of {', '.join(names)} is set")
 
 
 def _model() -> Check:
@@ -120,7 +126,7 @@ def _model() -> Check:
     try:
         name = chosen_model()
     except OpenProgramError as error:
-        return Check("model", "problem", str(error), "openprogram models install, or set OPENPROGRAM_MODEL=provider:model")
+        return Check("model", "problem", str(error), "as said, or set OPENPROGRAM_MODEL=provider:model")
     if name.startswith("local:") and (missing := _missing_for_local(name.removeprefix("local:"))):
         return Check("model", "problem", f"{name} is chosen, but {missing[0]}", missing[1])
     return Check("model", "ok", name)
@@ -137,20 +143,40 @@ def _missing_for_local(model: str) -> tuple[str, str] | None:
 
 
 def _workspace() -> Check:
-    from openprogram_daemon.discovery.workspace import root_of, settings_of
+    from openprogram.settings import settings_of
 
-    root = root_of(Path.cwd())
-    error = settings_of(root).error
-    if error is not None:
-        return Check("workspace", "problem", f"{root / error.file}: {error.message}", "mend that file")
+    root = paths.workspace_of(Path.cwd())
+    settings = settings_of(root)
+    if settings.problem is not None:
+        return Check("workspace", "problem", f"{root / 'pyproject.toml'}: {settings.problem}", "mend that file")
+    if (warning := settings.warning(root / "pyproject.toml")) is not None:
+        return Check("workspace", "note", warning, "mend that file")
     return Check("workspace", "ok", str(root))
 
 
-_CHECKS: dict[str, Callable[[], Check]] = {
+def _daemon() -> Check:
+    from openprogram_clients import ClientError
+    from openprogram_clients.errors import NotRunningError
+    from openprogram_clients.launch import open_daemon
+
+    try:
+        daemon = open_daemon(start=False, client="openprogram doctor")
+    except NotRunningError:
+        return Check("daemon", "ok", "none is running; it is started when it is needed")
+    except ClientError as error:
+        return Check("daemon", "problem", str(error), "openprogram daemon restart")
+    daemon.connection.close()
+    if daemon.warning:
+        return Check("daemon", "note", daemon.warning)
+    return Check("daemon", "ok", f"pid {daemon.about.pid}, version {daemon.about.version}")
+
+
+_CHECKS: dict[str, Callable[[], Check | None]] = {
     "python": _python,
     "package": _package,
     "home": _home,
     "store": _store,
+    "daemon": _daemon,
     "workspace": _workspace,
     "engine": _engine,
     "weights": _weights,

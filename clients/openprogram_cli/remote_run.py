@@ -22,7 +22,7 @@ from openprogram_cli.address import address_of
 from openprogram_cli.exits import FAILED, INTERRUPTED, UNAVAILABLE, Stop
 from openprogram_cli.outcome import Failure, Outcome, ended_after
 from openprogram_cli.progress import Progress, progress
-from openprogram_cli.shared import connected, import_failed
+from openprogram_cli.shared import connected, import_failed, warn_of_settings
 
 if TYPE_CHECKING:
     from openprogram_clients import Client, Run
@@ -48,6 +48,7 @@ def run_there(asked: Asked, folder: Path) -> Outcome:
     from openprogram_clients import ConnectionLost
 
     place = address_of(asked.target, folder)
+    warn_of_settings(place.root)
     begun = time.monotonic()
     with connected(place.root, trust=True) as client, progress("still running") as shown:
         args = _arguments(client, place.function, asked)

@@ -10,13 +10,14 @@ import _thread
 import contextlib
 import inspect
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from openprogram.errors import ConfigurationError, StoreError
+from openprogram.errors import ConfigurationError, LLMError, Reason, StoreError
 from openprogram.tracebacks import users_traceback
 from openprogram_cli import output, streams
 from openprogram_cli.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE, Stop, usage
@@ -152,7 +153,19 @@ def _failure(error: BaseException, deadline: Deadline) -> Failure:
     if isinstance(error, SystemExit):
         details["message"] = f"the function called sys.exit({error.code!r})"
         return Failure(FAILED, f"{details['message']}, so it did not return", details)
+    if isinstance(error, LLMError) and (plainly := _plainly(error)):
+        return Failure(FAILED, plainly, details)
     return Failure(FAILED, users_traceback(error).rstrip(), details)
+
+
+def _plainly(error: LLMError) -> str:
+    """A model request that failed, without the words for programs; empty when a function of the user made it, whose traceback says more."""
+    if users_traceback(error).startswith("Traceback"):
+        return ""
+    said = str(error).rpartition("LLMError: ")[2]
+    if error.reason == Reason.CONTEXT_LENGTH and len(counts := re.findall(r"(\d+) tokens", said)) >= 2:
+        return f"the prompt has {counts[0]} tokens and the model takes {counts[1]}; shorten it, or choose a model that takes more (--model)"
+    return f"the model gave no answer{f' in {error.attempts} attempts' if error.attempts > 1 else ''}: {said}"
 
 
 def _lost(error: BaseException) -> BaseException | None:

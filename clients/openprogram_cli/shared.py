@@ -27,16 +27,22 @@ def connected(root: Path | None = None, *, trust: bool = False) -> Generator[Cli
     from openprogram_clients import ClientError, DaemonError, connect
 
     try:
-        client = connect(root, trust=trust, on_wait=output.complain)
+        with connect(root, trust=trust, on_wait=output.complain) as client:
+            if client.warning:
+                output.complain(client.warning)
+            yield client
     except DaemonError as error:
         raise Stop(UNAVAILABLE, f"{error}; `--local` works without a daemon") from error
-    if client.warning:
-        output.complain(client.warning)
-    try:
-        with client:
-            yield client
     except ClientError as error:
         raise stop_of(error) from error
+
+
+def warn_of_settings(root: Path) -> None:
+    """Name the keys of the workspace's table that nothing reads."""
+    from openprogram.settings import settings_of
+
+    if (warning := settings_of(root).warning(root / "pyproject.toml")) is not None:
+        output.complain(warning)
 
 
 def stop_of(error: ClientError) -> Stop:
@@ -69,7 +75,7 @@ def _message_of(error: RemoteError) -> str:
 
     if error.code == ErrorCode.LOAD:
         return import_failed(error.data) or error.message
-    return error.message
+    return error.message.removeprefix("TimeoutError: ")  # of what is no error of a protocol's, the daemon also says the kind
 
 
 def import_failed(error: dict[str, object]) -> str:

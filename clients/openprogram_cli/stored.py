@@ -79,19 +79,32 @@ def short(node_id: str) -> str:
     return f"{kind}-{digits[:8]}" if dash and len(digits) > 12 else node_id
 
 
+def _begun_so(nodes: list[Call], wanted: str) -> list[Call]:
+    return [node for node in nodes if wanted and (node.id.startswith(wanted) or node.id.partition("-")[2].startswith(wanted))]
+
+
+def _in_another(store: Store, session: SessionInfo, wanted: str) -> list[Call]:
+    for other in all_sessions(store):
+        if other.id != session.id and (found := _begun_so(nodes_of(store, other.id), wanted)):
+            return found
+    return []
+
+
 def find_node(store: Store, session: SessionInfo, wanted: str, *, anywhere: bool) -> Call:
     """The node of that id, of the only id in the session that begins so (with or without its ``llm-``), or of that seq. Raises Stop (2).
 
-    ``anywhere`` also accepts a whole id of another session.
+    ``anywhere``: when the session has none, that of the session written last that has one; a seq says nothing of other sessions.
     """
     nodes = nodes_of(store, session.id)
     matches = [node for node in nodes if wanted == node.id]
     if not matches and wanted.isdecimal() and len(wanted) < 8:
         matches = [node for node in nodes if str(node.seq) == wanted]
-    if not matches and wanted:
-        matches = [node for node in nodes if node.id.startswith(wanted) or node.id.partition("-")[2].startswith(wanted)]
-    if not matches and anywhere and (elsewhere := store.node(wanted)) is not None:
-        matches = [elsewhere]
+    matches = matches or _begun_so(nodes, wanted)
+    if not matches and anywhere:
+        whole = store.node(wanted)
+        matches = [whole] if whole is not None else _in_another(store, session, wanted)
+    if not matches and anywhere:
+        raise usage(f"there is no node {wanted!r} in any session; `openprogram sessions` lists them, `openprogram dag SESSION` shows their nodes")
     if not matches:
         raise usage(f"there is no node {wanted!r} in session {session.id}; `openprogram dag {session.id}` shows them")
     if len(matches) > 1:

@@ -114,6 +114,8 @@ def _result_of(node: Call, arrow: str) -> str:
 
 def _notes(node: Call) -> list[str]:
     duration = node.metadata.get("duration_s")
+    if duration is None and node.ended_at is not None and node.status in ("completed", "error", "cancelled"):
+        duration = node.ended_at - node.started_at
     notes = [node.status, seconds(duration) if isinstance(duration, int | float) else ""]
     if counts := _mapping(node.metadata.get("usage")):
         notes.append(f"{counts.get('input_tokens', 0)}+{counts.get('output_tokens', 0)} tokens")

@@ -20,14 +20,16 @@ def main() -> int:
     # They say what is asked of whom.
     for chatty in ("httpx", "httpcore", "asyncio", "watchfiles"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    os.umask(0o077)
+    inherited = os.umask(0o077)
 
     from openprogram_clients.errors import DaemonError
     from openprogram_clients.places import make_home
 
     from openprogram.errors import OpenProgramError
+    from openprogram_daemon.hosts import process
     from openprogram_daemon.lifecycle import serve
 
+    process.umask = inherited
     try:
         os.environ["OPENPROGRAM_HOME"] = str(make_home())
         os.chdir("/")

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from openprogram.errors import NoModelError
 from openprogram.providers.base import Provider
 from openprogram.providers.registry import chosen_model, make_provider, split_model
-from openprogram_daemon.discovery.workspace import settings_of
+from openprogram.settings import settings_of
 from openprogram_daemon.workspaces import Workspace
 
 logger = logging.getLogger("openprogram.daemon")
@@ -139,7 +140,10 @@ def _chosen(workspace: Workspace | None) -> str:
     environment = {} if workspace is None else workspace.env
     named = {what: _first(environment, what) for what in ("PROVIDER", "MODEL")}
     if not any(named.values()) and workspace is not None and workspace.trusted:
-        named["MODEL"] = settings_of(Path(workspace.root)).model
+        settings = settings_of(Path(workspace.root))
+        if settings.problem is not None:
+            raise NoModelError(f"{Path(workspace.root) / 'pyproject.toml'}: {settings.problem}")
+        named["MODEL"] = settings.model
     return chosen_model(named["PROVIDER"], named["MODEL"])
 
 

@@ -1,6 +1,7 @@
-"""Route 24 customer messages with the local model and show each step, the score and the recorded DAG.
+"""Route 24 customer messages with the daemon's model and show each step, the score and the recorded DAG.
 
-Run it with ``make demo``, or ``python examples/support/demo.py`` once a model is installed.
+Run it with ``make demo``, or ``python examples/support/demo.py`` once a model is installed. The daemon is started if there is none; it keeps the model loaded,
+so that the second time begins at once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import openprogram_clients
 from triage import route_message
 
-from openprogram import NoModelError, create_runtime, session
+import openprogram
 
 HERE = Path(__file__).parent
 
@@ -50,24 +52,29 @@ def judge(ticket: dict[str, str], route: str, arguments: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Route the messages; 3 when there is no model to do it with."""
+    """Route the messages; 3 when there is no model or no daemon to do it with."""
     tickets = [json.loads(line) for line in (HERE / "tickets.jsonl").read_text("utf-8").splitlines()]
+    connected = openprogram.connect(HERE, title="Support triage demo")
     try:
-        runtime = create_runtime()
-    except NoModelError as error:
+        with connected as runtime:
+            print(f"Routing {len(tickets)} messages with {runtime.model}; every pick is one of refund, escalate, close.\n", flush=True)
+            right, named = route_all(tickets, runtime)
+            nodes = connected.session.nodes()
+    except (openprogram.NoModelError, openprogram_clients.ClientError) as error:
         print(error, file=sys.stderr)
         return 3
-    with runtime, session(title="Support triage demo") as recorded:
-        print(f"Routing {len(tickets)} messages with {runtime.model}; every pick is one of refund, escalate, close.\n", flush=True)
-        right, named = route_all(tickets, runtime)
+    tell(tickets, right, named)
+    print(f"Recorded as session {connected.session.id}, {len(nodes)} nodes. The first message:\n")
+    show_first(nodes)
+    print(f"\nMore: openprogram dag {connected.session.id}      exact prompts: openprogram dag {connected.session.id} --prompt NODE")
+    return 0
+
+
+def tell(tickets: list[dict[str, str]], right: int, named: int) -> None:
+    """The score, and what it is worth."""
     print(f"\n{right} of {len(tickets)} went where a person would send them (picking blindly gets about {len(tickets) // 3});")
     refunds = sum(ticket["route"] == "refund" for ticket in tickets)
     print(f"{named} of {refunds} refunds name the right order. This is a very small model: every pick is valid, not every pick is wise.\n")
-    nodes = recorded.nodes()
-    print(f"Recorded as session {recorded.id}, {len(nodes)} nodes. The first message:\n")
-    show_first(nodes)
-    print(f"\nMore: openprogram dag {recorded.id}      exact prompts: openprogram dag {recorded.id} --prompt NODE")
-    return 0
 
 
 def show_first(nodes: list[Any]) -> None:

@@ -57,6 +57,13 @@ def test_blocks_are_found_with_their_lines() -> None:
     assert list(examples(document)) == [Example(4, "python", "x = 1\n"), Example(12, "console", "$ openprogram doctor\n")]
 
 
+@pytest.fixture(autouse=True)
+def stop_the_daemon() -> Iterator[None]:
+    """What an example starts ends with the test."""
+    yield
+    subprocess.run([sys.executable, "-m", "openprogram_cli", "daemon", "stop"], env=dict(os.environ), capture_output=True, check=True)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_examples_of_a_document_run(document: Path, tmp_path: Path) -> None:

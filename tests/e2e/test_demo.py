@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ from openprogram.store.registry import open_store
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "support" / "demo.py"
+
+
+@pytest.fixture(autouse=True)
+def stop_the_daemon() -> Iterator[None]:
+    """The daemon that the demo starts ends with the test."""
+    yield
+    subprocess.run([sys.executable, "-m", "openprogram_cli", "daemon", "stop"], env=dict(os.environ), capture_output=True, check=True)
 
 
 @pytest.mark.timeout(300)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 HELP = """Show what happened in a session (by default the newest): functions, model calls and what they called.
 
---node shows one node whole, --prompt the exact messages that a model call was sent; without an ID they take the last of the session. Ids may be shortened
-to any beginning that is unique.
+--node shows one node whole, --prompt the exact messages that a model call was sent, request by request when it made several; without an ID they take the
+last of the session. Ids may be shortened to any beginning that is unique; without SESSION they are looked for in every session, the newest first.
 """
 LAST = "last"
 
@@ -102,14 +102,31 @@ def _show_prompt(store: Store, node: Call, as_json: bool) -> None:
     if node.role != "llm":
         raise usage(f"{stored.short(node.id)} is no model call, so it has no prompt; `openprogram dag {node.session}` shows which nodes are")
     messages = prompt_of(store, node)
-    system = node.metadata.get("system")
+    system, added = node.metadata.get("system"), _added_by_request(node)
     if as_json:
-        output.write_json({"node": node.id, "session": node.session, "system": system, "messages": messages})
+        output.write_json({"node": node.id, "session": node.session, "system": system, "messages": messages, "added": added})
         return
+    if added:
+        output.write(f"This call made {len(added) + 1} requests. The first:\n")
     if isinstance(system, str) and system:
         _show_message("system", [{"type": "text", "text": system}])
     for message in messages:
         _show_message(message.role, message.blocks)
+    for number, further in enumerate(added, 2):
+        output.write(f"Request {number}, the same and behind it:\n")
+        for message in further:
+            _show_message(message["role"], message["blocks"])
+
+
+def _added_by_request(node: Call) -> list[list[dict[str, Any]]]:
+    """What each request of a call but the first held besides the one before: the reply to that, and what was said to it."""
+    added: list[list[dict[str, Any]]] = []
+    for message in node.exchanges:
+        shown = cast("dict[str, Any]", output.plain(message))
+        if shown["role"] == "assistant" or not added:
+            added.append([])
+        added[-1].append(shown)
+    return added
 
 
 def _show_message(role: str, blocks: Any) -> None:

@@ -7,17 +7,20 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from openprogram_protocol.paths import workspace_of
 
 from openprogram_cli import outcome, output
 from openprogram_cli.exits import UNAVAILABLE, usage
-from openprogram_cli.shared import Local, connected
+from openprogram_cli.shared import Local, connected, warn_of_settings
 from openprogram_cli.streams import as_utf8, discard_stdout
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.session import Session
+    from openprogram.context.call import Call
     from openprogram.remote import RemoteProvider as Provider
     from openprogram_cli.outcome import Outcome
 
@@ -34,13 +37,17 @@ def exec_(
     session: Annotated[str | None, typer.Option(help="Record in this session; one that exists goes on.")] = None,
     system: Annotated[str | None, typer.Option(help="The system text.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help="Give up after this many seconds.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Let the answer be at most so many tokens long.")] = None,
     local: Local = False,
 ) -> int:
     seconds = outcome.seconds_of(timeout)
-    turn = _Turn(_prompt(prompt), system, model)
+    turn = _Turn(_prompt(prompt), system, model, max_tokens)
+    warn_of_settings(workspace_of(Path.cwd()))
     with outcome.stdout_for(as_json):
         shown, found = _here(turn, session, seconds, as_json) if local else _there(turn, session, seconds, as_json)
     shown.end_line()
+    if shown.cut_off:
+        output.complain(f"the answer was cut off at the limit of {shown.cut_off}; --max-tokens N raises it")
     return outcome.report(found, as_json=as_json, show=shown.finish)
 
 
@@ -50,6 +57,7 @@ class _Turn(NamedTuple):
     text: str
     system: str | None
     model: str | None
+    max_tokens: int | None
 
     @property
     def title(self) -> str:
@@ -104,7 +112,17 @@ def _take(turn: _Turn, recorded: Session | None, seconds: float | None, as_json:
     line, deadline = Progress("waiting for the model"), running.Deadline(seconds)
     shown = Streamed(begin=line.quiet, unread=deadline.interrupt)
     found = running.execute(lambda: _answer(turn, provider, None if as_json else shown), session=recorded, deadline=deadline, what=line, role="llm")
+    if recorded is not None and found.node is not None and (node := recorded.store.node(found.node)) is not None:
+        shown.cut_off = _limit_of(node)
     return shown, found
+
+
+def _limit_of(node: Call) -> str:
+    """The limit that ended an answer; empty when it ended by itself."""
+    if node.metadata.get("finish_reason") != "length":
+        return ""
+    written = node.metadata.get("usage", {}).get("output_tokens")
+    return f"{written} tokens" if written else "its length"
 
 
 def _prompt(prompt: str) -> str:
@@ -120,10 +138,14 @@ def _prompt(prompt: str) -> str:
 
 
 class Streamed:
-    """What of an answer is on the terminal already. ``begin`` is called before its first text, ``unread`` when nobody reads it any more."""
+    """What of an answer is on the terminal already. ``begin`` is called before its first text, ``unread`` when nobody reads it any more.
+
+    ``cut_off`` says which limit ended the answer, if one did.
+    """
 
     def __init__(self, *, begin: Callable[[], None], unread: Callable[[], None]) -> None:
         self.started = False
+        self.cut_off = ""
         self._text = ""
         self._begin = begin
         self._unread = unread
@@ -171,4 +193,4 @@ def _answer(turn: _Turn, provider: Provider | None, shown: Streamed | None) -> A
             runtime.system = turn.system
         if shown is not None:
             runtime.on_stream = shown.event
-        return runtime.exec(turn.text)
+        return runtime.exec(turn.text, model_settings=None if turn.max_tokens is None else {"max_output_tokens": turn.max_tokens})

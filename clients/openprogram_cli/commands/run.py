@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openprogram.settings import settings_of
 from openprogram_cli import outcome, values
 from openprogram_cli.exits import usage
-from openprogram_cli.shared import Local
+from openprogram_cli.shared import Local, warn_of_settings
 
 if TYPE_CHECKING:
     from openprogram_protocol.runs import Word
@@ -71,6 +72,7 @@ def _run_here(target: str, words: list[Word], folder: Path, *, session: str | No
         os.environ["OPENPROGRAM_MODEL"] = model
     found = targets.resolve(target, folder)
     given = values.arguments_for(found.function, words, command=f"openprogram run {target}")
+    warn_of_settings(found.root)
     _use_model_of(found.root)
     if workdir is not None:
         os.chdir(workdir)
@@ -89,13 +91,11 @@ def _call(found: Any, given: dict[str, Any], session: str | None, seconds: float
 
 def _use_model_of(root: Path) -> None:
     """Running a function trusts its workspace, so that the model which that names is used unless the environment names one."""
-    from openprogram_daemon.discovery.workspace import settings_of
-
     names = ("OPENPROGRAM_MODEL", "OPENPROGRAM_PROVIDER", "AGENTIC_MODEL", "AGENTIC_PROVIDER")
     if any(os.environ.get(name) for name in names):
         return
     settings = settings_of(root)
-    if settings.error is not None:
-        raise usage(f"{root / settings.error.file}: {settings.error.message}")
+    if settings.problem is not None:
+        raise usage(f"{root / 'pyproject.toml'}: {settings.problem}")
     if settings.model:
         os.environ["OPENPROGRAM_MODEL"] = settings.model

@@ -187,7 +187,7 @@ class Watcher:
 
     def _relist(self, *, doubting: bool) -> None:
         settings = settings_of(self.root)
-        self._errors = [] if settings.error is None else [settings.error]
+        self._errors = [] if settings.problem is None else [SourceError(file="pyproject.toml", line=1, message=settings.problem)]
         listed = set(scanned_files(self.root, settings))
         with self._lock:
             known = set(self._files)

@@ -10,28 +10,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
 
 from openprogram_protocol.functions import FunctionList, SourceError
 
 from openprogram.loading import module_name
+from openprogram.settings import Settings, settings_of
 from openprogram_daemon.discovery.metadata import Module, functions_of, top_level_names
 from openprogram_daemon.discovery.names import Binding, Scope
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "__pypackages__"})
 _GIT_TIMEOUT_S = 20
 MOST_FOLDERS = 5000
-
-
-class Settings(NamedTuple):
-    """``[tool.openprogram]`` of a workspace; ``error`` says why the file could not be read."""
-
-    model: str | None = None
-    functions: tuple[str, ...] | None = None
-    error: SourceError | None = None
 
 
 def root_of(path: Path) -> Path:
@@ -42,33 +33,6 @@ def root_of(path: Path) -> Path:
         if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
             return folder
     return start
-
-
-def settings_of(root: Path) -> Settings:
-    """Read ``[tool.openprogram]``; an absent table or file is empty settings, a broken one an error in them."""
-    file = root / "pyproject.toml"
-    try:
-        table: Any = tomllib.loads(file.read_text("utf-8-sig")).get("tool", {})
-    except FileNotFoundError:
-        return Settings()
-    except (OSError, ValueError) as error:
-        return Settings(error=SourceError(file="pyproject.toml", line=1, message=str(error)))
-    own: Any = cast("dict[str, Any]", table).get("openprogram") if isinstance(table, dict) else None
-    return _checked(cast("dict[str, Any]", own)) if isinstance(own, dict) else Settings()
-
-
-def _checked(table: dict[str, Any]) -> Settings:
-    model, functions = table.get("model"), table.get("functions")
-    problem = None
-    if model is not None and not isinstance(model, str):
-        problem = f"[tool.openprogram] model = {model!r} must be a string such as 'anthropic:claude-sonnet-4-6'"
-    if isinstance(functions, str):
-        functions = [functions]
-    if functions is not None and not (isinstance(functions, list) and all(isinstance(item, str) for item in cast("list[Any]", functions))):
-        problem = f"[tool.openprogram] functions = {functions!r} must be a list of paths or globs"
-    if problem:
-        return Settings(error=SourceError(file="pyproject.toml", line=1, message=problem))
-    return Settings(model, None if functions is None else tuple(cast("list[str]", functions)))
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -178,8 +142,8 @@ class Workspace:
         chosen = scanned_files(self.root, self.settings) if files is None else files
         modules = [self.read(file) for file in chosen]
         errors = [error for module in modules for error in module.errors]
-        if self.settings.error is not None:
-            errors.insert(0, self.settings.error)
+        if self.settings.problem is not None:
+            errors.insert(0, SourceError(file="pyproject.toml", line=1, message=self.settings.problem))
         return FunctionList(root=str(self.root), functions=[info for module in modules for info in module.functions], errors=errors)
 
     def read(self, file: Path) -> Module:

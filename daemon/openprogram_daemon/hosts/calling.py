@@ -120,8 +120,10 @@ class HostProvider:
             self._real = RemoteProvider(self._connection, model=self._model)
         return self._real
 
-    def _named(self, model: str) -> str:
-        return self._provider().model if model in ("", "default") else model
+    @property
+    def model(self) -> str:
+        """The ``"provider:model"`` that the daemon chose."""
+        return self._provider().model
 
     @property
     def name(self) -> str:
@@ -130,13 +132,11 @@ class HostProvider:
 
     def profile(self, model: str) -> Profile:
         """What the model can do."""
-        return self._provider().profile(self._named(model))
+        return self._provider().profile(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Events of one reply."""
-        import msgspec
-
-        async for event in self._provider().stream(msgspec.structs.replace(request, model=self._named(request.model))):
+        async for event in self._provider().stream(request):
             yield event
 
     async def aclose(self) -> None:

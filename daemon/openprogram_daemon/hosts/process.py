@@ -31,6 +31,9 @@ logger = logging.getLogger("openprogram.daemon.hosts")
 
 Dispatch = Callable[["Worker", str, Any], Awaitable[Any]]
 
+umask = -1
+"""With which user code makes files: what the daemon itself makes is private, what a user's function makes is as usual. -1: this process's own."""
+
 START_S = 30.0
 DRAIN_S = 1.0
 _INSTALL = "-m pip install openprogram"
@@ -321,7 +324,15 @@ def _popen(command: list[str], env: dict[str, str], sock: socket.socket, complai
     # Its own session: an interrupt typed at the daemon's terminal is not for it.
     nothing = subprocess.DEVNULL
     return subprocess.Popen(  # noqa: S603 - our own module, in the interpreter that a trusted workspace names
-        command, env=env, cwd=os.path.sep, stdin=nothing, stdout=nothing, stderr=complaints, pass_fds=(sock.fileno(),), start_new_session=True
+        command,
+        env=env,
+        cwd=os.path.sep,
+        stdin=nothing,
+        stdout=nothing,
+        stderr=complaints,
+        pass_fds=(sock.fileno(),),
+        start_new_session=True,
+        umask=umask,
     )
 
 

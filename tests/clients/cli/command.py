@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 TIMEOUT_S = 60
 
+SIGNS_OF_LIFE = ("still running…", "waiting for the model…", "openprogram: waiting for the daemon")
+
 UNSET = (
     "OPENPROGRAM_MODEL",
     "OPENPROGRAM_PROVIDER",
@@ -51,18 +53,32 @@ class Done(NamedTuple):
         """stdout as one JSON document."""
         return json.loads(self.out)
 
+    @property
+    def told(self) -> str:
+        """stderr without the signs of life, which a slow machine sees more of."""
+        return "".join(line for line in self.err.splitlines(keepends=True) if not line.startswith(SIGNS_OF_LIFE))
+
+    @property
+    def whole(self) -> tuple[int, str, str]:
+        """Exit code, stdout and what was told."""
+        return self.code, self.out, self.told
+
 
 # The subcommands that work through the daemon unless they are told not to.
 THROUGH_THE_DAEMON = ("run", "exec", "functions", "sessions", "dag", "runs")
 
 
 class Command:
-    """Runs `openprogram` in ``folder``; ``environment`` is added to what it inherits. ``local``: without a daemon. `stop` ends the daemon of its home."""
+    """Runs `openprogram` in ``folder``; ``environment`` is added to what it inherits. ``local``: without a daemon. `stop` ends the daemon of its home.
 
-    def __init__(self, folder: Path, home: Path, *, local: bool = True) -> None:
+    ``models``: with the models that are installed on this machine.
+    """
+
+    def __init__(self, folder: Path, home: Path, *, local: bool = True, models: bool = False) -> None:
         self.folder = folder
         self.home = home
         self.local = local
+        self.models = models
 
     def line(self, *arguments: str | bytes) -> list[str | bytes]:
         """What follows the interpreter."""
@@ -84,8 +100,9 @@ class Command:
     def environment(self, added: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a command inherits: this process's environment, without what would choose a model or an encoding."""
         kept = {name: value for name, value in os.environ.items() if name not in UNSET}
-        own = {"OPENPROGRAM_HOME": str(self.home), "OPENPROGRAM_CACHE": str(self.home / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return {**kept, **own, **(added or {})}
+        own = {"OPENPROGRAM_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
+        cache = {} if self.models else {"OPENPROGRAM_CACHE": str(self.home / "cache")}
+        return {**kept, **own, **cache, **(added or {})}
 
     def __call__(
         self, *arguments: str | bytes, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: bytes = b"", as_root: bool = True

@@ -11,6 +11,7 @@ import pytest
 from openprogram_cli.__main__ import version_problem
 from openprogram_cli.commands.exec import Streamed
 
+from openprogram.providers.registry import ROWS
 from tests.clients.cli.command import Command
 
 TRIAGE = '''
@@ -208,7 +209,7 @@ def test_doctor_passes_and_fails(openprogram: Command) -> None:
     assert all(check["fix"] for check in done.json["checks"] if check["state"] == "problem")
     text = openprogram("doctor", env=broken)
     assert text.code == 1
-    assert "OPENAI_API_KEY" in text.out
+    assert ("OPENAI_API_KEY" in text.out) == ("openai" in ROWS)
     assert "sk-secret" not in text.out + done.out
     assert "Traceback" not in text.err
 

@@ -30,7 +30,7 @@ RESULTS: list[tuple[tuple[str, ...], str]] = [
 @pytest.mark.parametrize(("arguments", "out"), RESULTS, ids=[" ".join(row[0]) for row in RESULTS])
 def test_the_result_is_all_of_stdout(either: Command, arguments: tuple[str, ...], out: str) -> None:
     """Text is printed as it is, None as nothing, the rest as JSON; nothing else is on either stream."""
-    assert either("run", *arguments) == (0, out, "")
+    assert either("run", *arguments).whole == (0, out, "")
 
 
 def test_json_is_one_document_whatever_the_function_prints(either: Command) -> None:
@@ -99,7 +99,7 @@ def test_a_users_mistake_is_two_lines_and_exit_code_2(either: Command, arguments
     assert done.code == 2, done.err
     assert message in done.err
     assert "Traceback" not in done.err
-    assert 1 <= len(done.err.splitlines()) <= 2
+    assert 1 <= len(done.told.splitlines()) <= 2
     assert done.out == ""
     assert either("sessions", "--json").json == before
     assert not (either.local and either.home.exists())
@@ -142,7 +142,7 @@ def test_a_function_that_calls_sys_exit_did_not_return(either: Command, code: in
     done = either("run", "leave", f"code={code}", "--json")
     assert done.code == 1
     assert done.json["error"] == {"type": "SystemExit", "message": f"the function called sys.exit({code})"}
-    assert done.err == f"openprogram: the function called sys.exit({code}), so it did not return\n"
+    assert done.told == f"openprogram: the function called sys.exit({code}), so it did not return\n"
     assert either("dag", "--node", done.json["node"], "--json").json["node"]["status"] == "error"
 
 
@@ -169,7 +169,7 @@ def test_no_model_is_exit_code_3(either: Command) -> None:
         assert done.code == 3
         assert "nosuch" in done.err
         assert "Traceback" not in done.err
-        assert len(done.err.splitlines()) <= 2
+        assert len(done.told.splitlines()) <= 2
 
 
 @pytest.mark.parametrize("source", ["flag", "environment", "workspace"])

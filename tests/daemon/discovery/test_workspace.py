@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from openprogram_daemon.discovery.workspace import Settings, Workspace, root_of, settings_of
+from openprogram_daemon.discovery.workspace import Workspace, root_of
 
 from openprogram.loading import module_name
+from openprogram.settings import Settings, settings_of
 
 FUNCTION = "from openprogram import agentic_function\n@agentic_function\ndef {name}(): ...\n"
 
