@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from openprogram.context.call import Branch, Frame, LogEntry, SessionInfo
+from openprogram.context.call import Frame, LogEntry, SessionInfo
 from openprogram.errors import UnknownSessionError
-from openprogram.store import index, owners, rows, search, transfer
+from openprogram.store import branching, index, owners, rows, search, transfer
 from openprogram.store.base import Hit, in_use
 from openprogram.store.writer import Work
 
@@ -107,7 +107,7 @@ class Upkeep:
             with index.snapshot(connection):
                 info = self._found(connection, session_id)
                 frames = _frames(connection, session_id)
-                for line in transfer.head(info, frames, _branches(connection, session_id)):
+                for line in transfer.head(info, frames, branching.branches_of(connection, info)[1:]):
                     write(line)
                 count = 0
                 for found in connection.execute(f"{NODE} WHERE session = ? ORDER BY seq", (session_id,)):
@@ -156,8 +156,3 @@ def _check_unused(connection: sqlite3.Connection, session_id: str) -> None:
 def _frames(connection: sqlite3.Connection, session_id: str) -> list[Frame]:
     found = connection.execute("SELECT id, session, parent, base, owner FROM frames WHERE session = ? ORDER BY rowid", (session_id,))
     return [Frame(id=row[0], session=row[1], parent=row[2], base=row[3], owner=row[4]) for row in found]
-
-
-def _branches(connection: sqlite3.Connection, session_id: str) -> list[Branch]:
-    found = connection.execute("SELECT frame, session, name, created FROM branches WHERE session = ? ORDER BY rowid", (session_id,))
-    return [Branch(id=row[0], session=row[1], name=row[2], created_at=row[3]) for row in found]
