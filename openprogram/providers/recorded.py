@@ -5,7 +5,7 @@
 
 A recording holds what was asked and what came back, byte for byte, and nothing else: no header of a request, no query of an address, and no key, wherever it
 stood. A request is found again by its address and its body, without what differs from run to run (the session's id); the same request made several times is
-answered in the order that was recorded.
+answered in the order that was recorded, and the last answer repeats.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Tape:
         """Forget what the file holds; it is written anew with the first exchange."""
         self._recording.exchanges.clear()
 
-    def next(self, url: str, request: Any) -> Exchange | None:
-        """The answer to this request that has not been given yet; the last one again when all have."""
+    def next(self, url: str, request: Any, *, again: bool) -> Exchange | None:
+        """The answer to this request that has not been given yet. When all have: the last one ``again``, or None."""
         wanted = _identity(url, request)
         with self._lock:
             found = [exchange for exchange in self._recording.exchanges if _identity(exchange.url, exchange.request) == wanted]
-            if not found:
-                return None
-            position = min(self._turns[wanted], len(found) - 1)
+            position = self._turns[wanted]
+            if position >= len(found):
+                return found[-1] if again and found else None
             self._turns[wanted] += 1
             return found[position]
 
@@ -113,7 +113,7 @@ class _Player(httpx.AsyncBaseTransport):
         url = request.url.path.removeprefix(self._base)
         body = self._clean(await request.aread())
         asked: Any = msgspec.json.decode(body)
-        known = self._tape.next(url, asked)
+        known = self._tape.next(url, asked, again=self._inner is None)
         if known is not None:
             return httpx.Response(known.status, headers=known.headers, content=known.body.encode("utf-8", "surrogateescape"))
         if self._inner is None:
