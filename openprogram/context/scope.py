@@ -206,8 +206,11 @@ def is_cancellation(error: BaseException) -> bool:
 def open_call(role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> OpenCall:
     """Write a node into the current scope before its work begins."""
     scope = current.get()
-    if scope is None:
-        return OpenCall(None, None)
+    return OpenCall(None, None) if scope is None else open_call_in(scope, role, name, value, metadata=metadata)
+
+
+def open_call_in(scope: Scope, role: Any, name: str, value: Any, *, metadata: dict[str, Any]) -> OpenCall:
+    """`open_call` in a scope that need not be the current one."""
     node = Call(
         id=new_id(role),
         session=scope.session,

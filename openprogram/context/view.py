@@ -45,6 +45,11 @@ class Base:
         self._parent = parent
         self._upto = upto
 
+    @property
+    def outside(self) -> tuple[View | None, int]:
+        """The view of the frame around, and how many entries of its log are seen of it."""
+        return self._parent, self._upto
+
     def fragments(self) -> list[Fragment]:
         """All of it."""
         return [*(self._parent.fragments(self._upto) if self._parent else ()), *self._own.fragments]
@@ -201,14 +206,27 @@ class View:
 
     def _opened_by_compaction(self, node: Call) -> Epoch:
         """The epoch that a compaction, the last entry read, opens; its numbers count entries of the base and the log together."""
-        facts = node.metadata["compaction"]
         base = self.base.fragments()
         everything = [*base, *self._raw[:-1]]
-        covered, thinned = (max(0, min(int(facts.get(key, 0)), len(everything))) for key in ("summarized", "stubbed"))
+        covered, thinned = _numbers(node, len(everything))
         kept = [stubbed(fragment) if place < thinned else fragment for place, fragment in enumerate(everything)]
         summary = [summary_fragment(node, covered)] if covered else []
         split = max(covered, len(base))
         return Epoch(len(self._raw), Base([*summary, *kept[covered:split]]), kept[split:], node)
+
+    def everything(self, upto: int) -> list[Fragment]:
+        """The entries of the base and the first ``upto`` of the log, each as it was rendered: what the numbers of a compaction count."""
+        with self._lock:
+            return [*self.base.fragments(), *self.raw(upto)]
+
+    def compacted(self, upto: int) -> tuple[int, int, Fragment | None]:
+        """How many entries of `everything` a prompt with ``upto`` entries shows as a summary and how many as stubs, and that summary."""
+        with self._lock:
+            node = self.epoch(upto).compaction
+            if node is None:
+                return 0, 0, None
+            covered, thinned = _numbers(node, len(self.everything(upto)))
+            return covered, thinned, summary_fragment(node, covered) if covered else None
 
     def fragments(self, upto: int) -> list[Fragment]:
         """All that a prompt with ``upto`` entries shows."""
@@ -245,6 +263,13 @@ class View:
         with self._lock:
             epoch = self.epoch(upto)
             return epoch.log.names(form, epoch.stop(upto), epoch.base.names(form))
+
+
+def _numbers(compaction: Call, most: int) -> tuple[int, int]:
+    """How many entries a compaction shows as a summary and how many as stubs."""
+    facts = compaction.metadata["compaction"]
+    summarized, thinned = (facts.get(key) if isinstance(facts, dict) else 0 for key in ("summarized", "stubbed"))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return tuple(max(0, min(number, most)) if isinstance(number, int) else 0 for number in (summarized, thinned))  # type: ignore[return-value]
 
 
 def _count(last: int | None) -> int | None:

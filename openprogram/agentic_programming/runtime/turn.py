@@ -93,7 +93,7 @@ class Turn:
         self._usage = Usage()
         self._told = False
         self._attempts = self._new_attempts()
-        self._opened: OpenCall = self._open()
+        self._opened = OpenCall(None, None)
 
     def _new_attempts(self) -> Attempts:
         plan = self._plan
@@ -130,10 +130,35 @@ class Turn:
             metadata["render_range"] = scope.render_range
         return open_call("llm", plan.model, {"messages": list(self._new)}, metadata=metadata)
 
+    async def _begin(self) -> None:
+        """Open the node, behind what had to be cut for it; a turn that there is no room for fails as a node, too."""
+        try:
+            if self._profile.context_window is not None:
+                await self._make_room(self._profile.context_window)
+        finally:
+            self._opened = self._open()
+
+    async def _make_room(self, window: int) -> None:
+        from openprogram.agentic_programming.runtime.room import make_room
+
+        plan = self._plan
+        tools = () if plan.tooling is None or plan.closing else plan.tooling.specs()
+        fixed = [plan.system or "", *(msgspec.json.encode(tool).decode() for tool in tools)]
+        reply = plan.settings.max_output_tokens or min(window // 4, self._profile.max_output_tokens or window)
+        await make_room(model=plan.model, window=window, reply=reply, fixed=fixed, new=self._new, ask=self._summarize)
+
+    async def _summarize(self, text: str, most: int) -> str:
+        plan = self._plan
+        settings = msgspec.structs.replace(plan.settings, max_output_tokens=most, stop=())
+        blocks: list[Block] = [{"type": "text", "text": text}]
+        request = Plan(provider=plan.provider, model=plan.model, blocks=blocks, system=None, settings=settings, max_attempts=plan.max_attempts)
+        return (await Turn(request).run()).text
+
     async def run(self) -> Reply:
         """Carry the plan out and close its node. Raises LLMError, or whatever the provider's function raised."""
         try:
             async with asyncio.timeout(self._plan.timeout_s):
+                await self._begin()
                 reply = await (self._pick_in_two() if self._two_steps else self._whole())
         except TimeoutError as error:
             failure = error if self._plan.timeout_s is None else self._attempts.timed_out()
