@@ -1,7 +1,8 @@
 """Events: numbered in one sequence for this life of the daemon, kept for a while, sent to whoever subscribed.
 
-Each run has a ring of 4 MiB, so that a client that comes back reads on from where it left off; each session, and all else, a smaller one. Where a ring no
-longer reaches back far enough, or the client's number is of another life of the daemon, the answer is ``gap``: read again what you show.
+Each run has a ring of 4 MiB, so that a client that comes back reads on from where it left off; each session, and all else, a smaller one; those used least
+give way when all together hold too much. Where a ring no longer reaches back far enough, or the client's number is of another life of the daemon, the answer
+is ``gap``: read again what you show.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from openprogram_daemon.outbox import Gap, Text
 RUN_RING = 4 * 1024 * 1024
 OTHER_RING = 1024 * 1024
 MOST_RINGS = 256
+MOST_BYTES = 64 * 1024 * 1024
 TOPICS = ("run", "dag", "functions", "status")
 _TEXTS = ("output", "delta")
+# Numbered only once somebody has asked for them.
+_ON_DEMAND = frozenset({"dag", "functions"})
 
 
 class Key(NamedTuple):
@@ -55,12 +59,15 @@ class _Ring:
         self.dropped = 0
         self.kept: deque[tuple[int, bytes]] = deque()
 
-    def add(self, seq: int, body: bytes) -> None:
+    def add(self, seq: int, body: bytes) -> int:
+        """By how many bytes it has grown."""
+        before = self.size
         self.kept.append((seq, body))
         self.size += len(body)
         while self.size > self.most:
             self.dropped, old = self.kept.popleft()
             self.size -= len(old)
+        return self.size - before
 
 
 class Events:
@@ -71,6 +78,7 @@ class Events:
         self.seq = 0
         self._rings: OrderedDict[Key, _Ring] = OrderedDict()
         self._forgotten = 0
+        self._bytes = 0
         self._subscribed: dict[str, tuple[Receiver, Subscription]] = {}
         self._asked: set[str] = set()
         self._count = 0
@@ -80,7 +88,8 @@ class Events:
         self.seq += 1
         event = make(self.seq)
         body = _body(key.topic, event)
-        self._ring(key).add(self.seq, body)
+        self._bytes += self._ring(key).add(self.seq, body)
+        self._forget()
         receivers = {id(receiver): receiver for receiver, wanted in self._subscribed.values() if wanted.wants(key)}
         for receiver in receivers.values():
             self._hand(receiver, key, event, body)
@@ -106,19 +115,23 @@ class Events:
     def _ring(self, key: Key) -> _Ring:
         if key not in self._rings:
             self._rings[key] = _Ring(RUN_RING if key.topic == "run" else OTHER_RING)
-            while len(self._rings) > MOST_RINGS:
-                _, old = self._rings.popitem(last=False)
-                self._forgotten = max(self._forgotten, old.kept[-1][0] if old.kept else old.dropped)
         self._rings.move_to_end(key)
         return self._rings[key]
+
+    def _forget(self) -> None:
+        while len(self._rings) > MOST_RINGS or self._bytes > MOST_BYTES:
+            _, old = self._rings.popitem(last=False)
+            self._bytes -= old.size
+            self._forgotten = max(self._forgotten, old.kept[-1][0] if old.kept else old.dropped)
 
     def subscribe(self, receiver: Receiver, wanted: Subscription, since: admin.Since | None) -> admin.SubscribeResult:
         """From now on, and what came after ``since`` as far as it is kept."""
         self._count += 1
+        unheard = wanted.topics & _ON_DEMAND - self._asked
         self._asked |= wanted.topics
         name = f"s{self._count}"
         self._subscribed[name] = (receiver, wanted)
-        gap = since is not None and self._replay(receiver, wanted, since)
+        gap = since is not None and (self._replay(receiver, wanted, since) or (bool(unheard) and since.seq < self.seq))
         return admin.SubscribeResult(subscription=name, epoch=self.epoch, seq=self.seq, gap=gap)
 
     def _replay(self, receiver: Receiver, wanted: Subscription, since: admin.Since) -> bool:

@@ -112,6 +112,11 @@ class Outbox:
                 self._room.clear()
         self._changed.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether `room` returns at once."""
+        return self._room.is_set()
+
     async def room(self) -> None:
         """Wait until few enough replies wait."""
         await self._room.wait()

@@ -32,8 +32,11 @@ Handler = Callable[[Core, Peer, Any], Awaitable[Any]]
 _CHUNK = 256 * 1024
 # Decoding more than this would be felt by the other connections.
 _LARGE = 1024 * 1024
-# One-way messages that are being carried out before no more are read.
+# One-way messages that are being carried out before no more are read, and requests whose answers are being made, which may be large.
 _MOST_UNTOLD = 256
+_MOST_QUERIES = 32
+# Those that wait for something hold nothing meanwhile.
+_WAITING = frozenset({"openprogram/run", "openprogram/result", "openprogram/cancel", "openprogram/arguments", "openprogram/model/stream"})
 _GATE = frozenset({"openprogram/connect", "initialize"})
 # How long the last messages may take to be taken.
 _LAST_S = 1.0
@@ -74,6 +77,8 @@ class Session(Peer):
         self._out = Outbox(writer, core.limits)
         self._tasks: dict[rpc.Id, asyncio.Task[None]] = {}
         self._untold: set[asyncio.Task[None]] = set()
+        self._queries: set[asyncio.Task[None]] = set()
+        self._replying = asyncio.Lock()
         self._lsp: LanguageSide | None = None
         self._ended = False
 
@@ -149,9 +154,10 @@ class Session(Peer):
                 for body in frames.feed(data):
                     if not await self._take(body):
                         return
+                    for open_ones, most in ((self._untold, _MOST_UNTOLD), (self._queries, _MOST_QUERIES)):
+                        while len(open_ones) >= most:
+                            await asyncio.wait(open_ones, return_when=asyncio.FIRST_COMPLETED)
                     await self._out.room()
-                    while len(self._untold) >= _MOST_UNTOLD:
-                        await asyncio.wait(self._untold, return_when=asyncio.FIRST_COMPLETED)
             except FramingError as error:
                 if not error.silent:
                     self._refuse(None, WireError(code=ErrorCode.INVALID_REQUEST, message=str(error)))
@@ -186,6 +192,9 @@ class Session(Peer):
             task = asyncio.ensure_future(self._handle(request_id, method, bytes(params) if early is None else early))
             self._tasks[request_id] = task
             task.add_done_callback(lambda done: self._requested_ended(request_id, done))
+            if method not in _WAITING:
+                self._queries.add(task)
+                task.add_done_callback(self._queries.discard)
         else:
             self.passed_gate()
             self._language().request(request_id, method, body)
@@ -247,7 +256,12 @@ class Session(Peer):
         try:
             result = await self._call(method, params)
             await self.committed()
-            self._reply(request_id, result)
+            if self._out.has_room:
+                self._reply(request_id, result)
+            else:
+                async with self._replying:
+                    await self._out.room()
+                    self._reply(request_id, result)
         except Exception as error:
             reply = to_wire(error)
             if reply.code == ErrorCode.INTERNAL:
