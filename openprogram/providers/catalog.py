@@ -37,7 +37,7 @@ ROWS: dict[str, Row] = {
         wire="anthropic", base_url="https://api.anthropic.com", keys=("ANTHROPIC_API_KEY",), urls=("ANTHROPIC_BASE_URL",), model="claude-sonnet-4-6"
     ),
     "openai": Row(wire="responses", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",), urls=("OPENAI_BASE_URL",), model=_OPENAI_MODEL),
-    "openai-chat": Row(base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",), urls=("OPENAI_BASE_URL",), model=_OPENAI_MODEL, options=_OPENAI_OPTIONS),
+    "openai_chat": Row(base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",), urls=("OPENAI_BASE_URL",), model=_OPENAI_MODEL, options=_OPENAI_OPTIONS),
     "google": Row(
         wire="gemini",
         base_url="https://generativelanguage.googleapis.com/v1beta",

@@ -52,7 +52,7 @@ class ResponsesWire:
         body: Fields = {"model": request.model, "input": _input(request, profile, provider), "stream": True, "store": False}
         body.update({key: value for key, value in options.items() if value is not None})
         if settings.stop or settings.seed is not None:
-            raise LLMError("the Responses API takes neither stop nor seed; the provider openai-chat does", reason=Reason.BAD_REQUEST, model=request.model)
+            raise LLMError("the Responses API takes neither stop nor seed; the provider openai_chat does", reason=Reason.BAD_REQUEST, model=request.model)
         body.update(_tools(request, profile))
         if request.constraint is not None:
             body.update(_constraint(request, profile))
@@ -134,7 +134,7 @@ def _part(block: Block, model: str, profile: Profile) -> Fields:
         return {"type": "input_text", "text": str(block.get("text", ""))}
     media = media_of(block, model, profile)
     if media.kind != "image":
-        raise LLMError(f"the Responses API takes no {media.kind} input; the provider openai-chat does", reason=Reason.BAD_REQUEST, model=model)
+        raise LLMError(f"the Responses API takes no {media.kind} input; the provider openai_chat does", reason=Reason.BAD_REQUEST, model=model)
     return {"type": "input_image", "detail": "auto", "image_url": media.uri}
 
 

@@ -32,7 +32,9 @@ _GEMINI = Profile(
     context_window=1_048_576,
     max_output_tokens=65_536,
 )
-_COMPATIBLE = Profile(schema=True, images=True)
+_COMPATIBLE = Profile(images=True)
+_CONSTRAINED = Profile(schema=True, images=True)
+"""Servers that hold any model they run to a schema; what others promise differs from model to model."""
 
 
 def _with(profile: Profile, price: Price | None = None, **fields: object) -> Profile:
@@ -102,17 +104,20 @@ _GOOGLE_ROWS = (
     ("*", _GEMINI),
 )
 _DEEPSEEK_ROWS = (
-    ("deepseek-reasoner*", _with(_COMPATIBLE, Price(input=0.28, output=0.42, cache_read=0.028), schema=False, images=False, context_window=128_000)),
-    ("*", _with(_COMPATIBLE, Price(input=0.28, output=0.42, cache_read=0.028), schema=False, images=False, context_window=128_000)),
+    ("deepseek-reasoner*", _with(_COMPATIBLE, Price(input=0.28, output=0.42, cache_read=0.028), images=False, context_window=128_000)),
+    ("*", _with(_COMPATIBLE, Price(input=0.28, output=0.42, cache_read=0.028), images=False, context_window=128_000)),
 )
 ROWS: dict[str, tuple[tuple[str, Profile], ...]] = {
     "openai": _OPENAI_ROWS,
-    "openai-chat": _OPENAI_ROWS,
+    "openai_chat": _OPENAI_ROWS,
     "azure": _OPENAI_ROWS,
     "anthropic": _ANTHROPIC_ROWS,
     "google": _GOOGLE_ROWS,
     "deepseek": _DEEPSEEK_ROWS,
-    "llamacpp": (("*", msgspec.structs.replace(_COMPATIBLE, grammar=True)),),
+    "llamacpp": (("*", msgspec.structs.replace(_CONSTRAINED, grammar=True)),),
+    "ollama": (("*", _CONSTRAINED),),
+    "vllm": (("*", _CONSTRAINED),),
+    "lmstudio": (("*", _CONSTRAINED),),
 }
 
 

@@ -100,7 +100,7 @@ def test_an_empty_turn_is_sent(kind: str) -> None:
 
 def turns(history: str) -> list[tuple[str, list[Block]]]:
     request = request_of("chat", "go on", history=Past(HISTORIES[history]))
-    return [(turn.role, turn.blocks) for turn in turns_of(request, "openai-chat")]
+    return [(turn.role, turn.blocks) for turn in turns_of(request, "openai_chat")]
 
 
 def test_a_lacking_result_is_told_as_unknown() -> None:

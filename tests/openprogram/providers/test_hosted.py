@@ -328,7 +328,7 @@ def test_a_runtime_on_a_hosted_model(monkeypatch: pytest.MonkeyPatch) -> None:
             assert runtime.exec("hi") == "fine"
             assert runtime.model == f"openai:{ROWS['openai'].model}"
             assert runtime.last_usage is not None and runtime.last_usage["cost"] > 0
-        with Runtime(model="openai-chat:gpt-4.1") as runtime:
+        with Runtime(model="openai_chat:gpt-4.1") as runtime:
             assert runtime.exec("hi") == "fine"
         assert [request.json["model"] for request in server.requests] == [ROWS["openai"].model, "gpt-4.1"]
 

@@ -16,7 +16,7 @@ from tests.openprogram.providers.wires import KEY
 from tests.support.http_server import Answer, Server, whole
 from tests.support.speaking import say
 
-PROVIDERS = {"chat": "openai-chat", "responses": "openai", "anthropic": "anthropic", "gemini": "google"}
+PROVIDERS = {"chat": "openai_chat", "responses": "openai", "anthropic": "anthropic", "gemini": "google"}
 every_provider = pytest.mark.parametrize("name", PROVIDERS.values())
 
 

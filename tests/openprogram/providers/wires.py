@@ -26,7 +26,7 @@ from tests.support.speaking import KINDS
 KEY = "sk-very-secret"
 WIRES: dict[str, tuple[Callable[[], Wire], str, str]] = {
     # kind: its wire, its provider's name, a model
-    "chat": (lambda: ChatWire(max_tokens_field="max_completion_tokens", cache_key=True), "openai-chat", "gpt-5.4"),
+    "chat": (lambda: ChatWire(max_tokens_field="max_completion_tokens", cache_key=True), "openai_chat", "gpt-5.4"),
     "responses": (ResponsesWire, "openai", "gpt-5.4"),
     "anthropic": (AnthropicWire, "anthropic", "claude-sonnet-4-6"),
     "gemini": (GeminiWire, "google", "gemini-3-flash"),
