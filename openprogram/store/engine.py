@@ -96,7 +96,7 @@ class Engine:
             raise
         return Writer(connection, options.path, timeout_s=options.timeout_s if self._wal else 0, idle=self._next_piece)
 
-    def _next_piece(self) -> Work[None] | None:
+    def _next_piece(self) -> Work[bool] | None:
         """Of the full-text index."""
         return index.prepare(self.read) if self._options.search_index else None
 

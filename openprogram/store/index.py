@@ -62,7 +62,10 @@ def _state(connection: sqlite3.Connection) -> _State:
 
 @contextlib.contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Everything that is read here is of one moment."""
+    """Everything that is read here is of one moment, as it is inside a transaction anyhow."""
+    if connection.in_transaction:
+        yield
+        return
     connection.execute("BEGIN")
     try:
         yield
@@ -70,8 +73,9 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
         connection.execute("ROLLBACK")
 
 
-def prepare(read: Read) -> Work[None] | None:
-    """The next piece of the index, made without holding any lock; None when there is nothing to index. It changes nothing if others came first."""
+def prepare(read: Read) -> Work[bool] | None:
+    """The next piece of the index, made without holding any lock; None when there is nothing to index. It is False, and changes nothing, if others
+    came first."""
     piece: _Piece | None = read(_piece)
     return None if piece is None else lambda connection: _write(connection, piece)
 
@@ -113,14 +117,21 @@ def _gathered(connection: sqlite3.Connection, state: _State, waiting: list[Any],
     return _Piece(state, words, opened, settled, upto) if words or opened or settled else None
 
 
-def _write(connection: sqlite3.Connection, piece: _Piece) -> None:
+def index_some(connection: sqlite3.Connection) -> bool:
+    """A piece of the index made while others wait, for whom they always come first."""
+    piece = _piece(connection)
+    return piece is not None and _write(connection, piece)
+
+
+def _write(connection: sqlite3.Connection, piece: _Piece) -> bool:
     if _state(connection) != piece.state:
-        return
+        return False
     connection.execute(_TABLE)
     connection.executemany("INSERT INTO words (rowid, grams) VALUES (?, ?)", piece.words)
     connection.executemany("INSERT OR IGNORE INTO unindexed VALUES (?)", piece.opened)
     connection.executemany("DELETE FROM unindexed WHERE n = ?", piece.settled)
     connection.execute("UPDATE upkeep SET indexed = ?", (piece.upto,))
+    return True
 
 
 def forget(connection: sqlite3.Connection) -> None:
@@ -137,9 +148,16 @@ def nodes_deleted(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE upkeep SET deletions = deletions + 1, stale = stale + 1, indexed = min(indexed, (SELECT coalesce(max(n), 0) FROM nodes))")
 
 
-def backlog(connection: sqlite3.Connection) -> int:
-    """How many closed nodes a search has to read because they are not indexed."""
-    return connection.execute("SELECT count(*) FROM nodes, upkeep WHERE n > indexed").fetchone()[0]
+def is_settled(connection: sqlite3.Connection, upto: int) -> bool:
+    """Whether the index has come so far, and holds all before that which are closed."""
+    upto = min(upto, last_node(connection))  # it may have been deleted
+    waiting = "SELECT 1 FROM unindexed JOIN nodes USING (n) WHERE status <> 'running' AND n <= ?"
+    return _state(connection).indexed >= upto and connection.execute(waiting, (upto,)).fetchone() is None
+
+
+def last_node(connection: sqlite3.Connection) -> int:
+    """The highest number of a node, 0 when there is none."""
+    return connection.execute("SELECT coalesce(max(n), 0) FROM nodes").fetchone()[0]
 
 
 def find(connection: sqlite3.Connection, query: search.Query, *, session: str | None, limit: int, offset: int) -> list[Hit]:

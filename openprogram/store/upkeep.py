@@ -71,9 +71,13 @@ class Upkeep:
         return self.read(work)
 
     def index(self) -> None:
-        """Bring the full-text index up to date now, instead of when there is nothing else to do; does nothing where SQLite has no FTS5."""
+        """Bring the full-text index up to date with what is written by now; does nothing where SQLite has no FTS5."""
+        last = self.read(index.last_node)
         while (work := index.prepare(self.read)) is not None:
-            self.write(work)
+            if not self.write(work):
+                self.write(index.index_some)
+            if self.read(lambda connection: index.is_settled(connection, last)):
+                break
 
     def rename_session(self, session_id: str, title: str) -> SessionInfo:
         """See `Archive.rename_session`."""

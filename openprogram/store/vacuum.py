@@ -15,6 +15,7 @@ from openprogram.store.sqlite import SqliteStore
 
 # What is deleted, or given back, while others wait to write: some milliseconds.
 _AT_ONCE = 200
+_ATTEMPTS = 3
 _CELLS = ("input", "output", "exchanges", "metadata", "closing")
 
 
@@ -41,31 +42,39 @@ def vacuum(store: SqliteStore) -> Vacuumed:
     A file of a version that could not shrink in steps is rewritten once, while which others wait and which needs as much room again.
     """
     before = store.path.stat().st_size
-    texts = 0
-    while (done := _collect(store)) is None or done:
-        texts += done or 0
+    texts = _collect(store)
     if store.read(lambda connection: connection.execute("SELECT stale FROM upkeep").fetchone()[0]):
         store.write(index.forget)
         store.index()
     if store.read(lambda connection: connection.execute("PRAGMA auto_vacuum").fetchone()[0]) == 0:
         store.read(_rewrite)
-    while store.write(_free):
-        pass
+    # Not more than there was to give back at first: others may go on deleting.
+    for _ in range(store.read(_free_pages) // _AT_ONCE + 1):
+        store.write(_free)
     store.read(_checkpoint)
     return Vacuumed(texts, before, store.path.stat().st_size)
 
 
-def _collect(store: SqliteStore) -> int | None:
-    """Delete the garbage there is and say how much; None when sessions were deleted meanwhile and it has to be looked for anew."""
-    found = store.read(_look)
+def _collect(store: SqliteStore) -> int:
+    """Delete the garbage there is and say how much."""
     deleted = 0
-    for start in range(0, len(found.garbage), _AT_ONCE):
-        some = found.garbage[start : start + _AT_ONCE]
-        done = store.write(lambda connection, some=some: _delete(connection, found, some))
-        if done is None:
-            return None
-        deleted += done
-    return deleted
+    for _ in range(_ATTEMPTS):
+        found = store.read(_look)
+        for start in range(0, len(found.garbage), _AT_ONCE):
+            some = found.garbage[start : start + _AT_ONCE]
+            done = store.write(lambda connection, found=found, some=some: _delete(connection, found, some))
+            if done is None:
+                break
+            deleted += done
+        else:
+            return deleted
+    # Sessions are deleted all the time, so others wait this once.
+    return deleted + store.write(_delete_all)
+
+
+def _delete_all(connection: sqlite3.Connection) -> int:
+    found = _look(connection)
+    return _delete(connection, found, found.garbage) or 0
 
 
 def _look(connection: sqlite3.Connection) -> _Found:
@@ -74,7 +83,7 @@ def _look(connection: sqlite3.Connection) -> _Found:
         for cell in _CELLS:
             used.update(key for (key,) in connection.execute(f"SELECT {cell} FROM nodes WHERE typeof({cell}) = 'blob'"))  # noqa: S608 - fixed names
         garbage = [key for (key,) in connection.execute("SELECT key FROM payloads") if key not in used]
-        last = connection.execute("SELECT coalesce(max(n), 0) FROM nodes").fetchone()[0]
+        last = index.last_node(connection)
         running = [n for (n,) in connection.execute("SELECT n FROM nodes WHERE status = 'running'")]
         return _Found(garbage, last, running, _deletions(connection))
 
@@ -84,6 +93,7 @@ def _deletions(connection: sqlite3.Connection) -> int:
 
 
 def _delete(connection: sqlite3.Connection, found: _Found, some: list[bytes]) -> int | None:
+    """Delete what is still garbage and say how much; None when it must be looked for anew, since numbers of deleted nodes may have been given again."""
     if _deletions(connection) != found.deletions:
         return None
     cells = ", ".join(_CELLS)
@@ -96,11 +106,12 @@ def _delete(connection: sqlite3.Connection, found: _Found, some: list[bytes]) ->
     return len(keys)
 
 
-def _free(connection: sqlite3.Connection) -> bool:
-    """Give some free pages back; False when there are no more."""
-    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+def _free_pages(connection: sqlite3.Connection) -> int:
+    return connection.execute("PRAGMA freelist_count").fetchone()[0]
+
+
+def _free(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA incremental_vacuum({_AT_ONCE})").fetchall()
-    return 0 < connection.execute("PRAGMA freelist_count").fetchone()[0] < free
 
 
 def _rewrite(connection: sqlite3.Connection) -> None:
