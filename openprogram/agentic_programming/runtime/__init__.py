@@ -17,7 +17,7 @@ from openprogram.agentic_programming.runtime.offer import Offer
 from openprogram.context.call import new_id
 from openprogram.context.scope import system_override
 from openprogram.providers.base import ModelSettings, Provider
-from openprogram.providers.registry import ROWS, chosen_model, make_provider, split_model
+from openprogram.providers.registry import chosen_model, is_known, make_provider, split_model
 
 if TYPE_CHECKING:
     from openprogram.agentic_programming.agent_loop import Tooling
@@ -268,7 +268,7 @@ class Runtime(Asks):
 
 def _bare(model: str) -> str:
     provider, _, name = model.partition(":")
-    return name if name and provider in ROWS else model
+    return name if name and is_known(provider) else model
 
 
 def _settings(given: Any, base: ModelSettings | None = None) -> ModelSettings:
