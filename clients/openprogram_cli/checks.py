@@ -13,8 +13,6 @@ from openprogram_protocol import paths
 
 from openprogram.errors import OpenProgramError
 
-KEYS = {"anthropic": ("ANTHROPIC_API_KEY",), "openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
-
 
 class Check(NamedTuple):
     """``state``: ``ok``, ``note`` (nothing is broken, but know this) or ``problem``; ``fix`` says how to mend it."""
@@ -26,12 +24,11 @@ class Check(NamedTuple):
 
 
 def run_all() -> list[Check]:
-    """Every check in order; one that has nothing to look at is left out."""
-    found = [_guarded(name, check) for name, check in _CHECKS.items()]
-    return [check for check in found if check is not None]
+    """Every check in order."""
+    return [_guarded(name, check) for name, check in _CHECKS.items()]
 
 
-def _guarded(name: str, check: Callable[[], Check | None]) -> Check | None:
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except OpenProgramError as error:
@@ -109,14 +106,12 @@ def _weights() -> Check:
     return Check("weights", "ok", str(path))
 
 
-def _keys() -> Check | None:
-    from openprogram.providers.registry import ROWS
+def _keys() -> Check:
+    from openprogram.providers.catalog import ROWS
 
-    names = [name for provider, keys in KEYS.items() if provider in ROWS for name in keys]
+    names = dict.fromkeys(name for row in ROWS.values() for name in row.keys)
     found = [name for name in names if os.environ.get(name)]
-    if not names:
-        return None
-    return Check("keys", "ok" if found else "note", f"set: {', '.join(found)}" if found else f"none of {', '.join(names)} is set")
+    return Check("keys", "ok" if found else "note", f"set: {', '.join(found)}" if found else "no provider's key is set in the environment")
 
 
 def _model() -> Check:
@@ -171,7 +166,7 @@ def _daemon() -> Check:
     return Check("daemon", "ok", f"pid {daemon.about.pid}, version {daemon.about.version}")
 
 
-_CHECKS: dict[str, Callable[[], Check | None]] = {
+_CHECKS: dict[str, Callable[[], Check]] = {
     "python": _python,
     "package": _package,
     "home": _home,

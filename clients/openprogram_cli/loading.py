@@ -58,6 +58,11 @@ def _import_named(name: str) -> ModuleType:
         if name == missing or name.startswith(f"{missing}."):
             raise usage(f"there is no module {missing!r}; a file is written path/to/file.py:function, `openprogram functions` lists what is here") from error
         raise
+    except PermissionError as error:
+        path = Path(str(error.filename))
+        if name.rpartition(".")[2] in (path.stem, path.parent.name) and path.suffix == ".py":  # not one that the module's own code met
+            raise usage(f"cannot read {path.name!r}: {error.strerror}") from error
+        raise
 
 
 def _run_import(load: Any) -> ModuleType:

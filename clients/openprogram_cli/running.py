@@ -10,7 +10,6 @@ import _thread
 import contextlib
 import inspect
 import os
-import re
 import signal
 import sys
 import threading
@@ -163,8 +162,8 @@ def _plainly(error: LLMError) -> str:
     if users_traceback(error).startswith("Traceback"):
         return ""
     said = str(error).rpartition("LLMError: ")[2]
-    if error.reason == Reason.CONTEXT_LENGTH and len(counts := re.findall(r"(\d+) tokens", said)) >= 2:
-        return f"the prompt has {counts[0]} tokens and the model takes {counts[1]}; shorten it, or choose a model that takes more (--model)"
+    if error.reason == Reason.CONTEXT_LENGTH:
+        return said
     return f"the model gave no answer{f' in {error.attempts} attempts' if error.attempts > 1 else ''}: {said}"
 
 

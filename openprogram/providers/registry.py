@@ -8,14 +8,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from openprogram.errors import NoModelError, UnknownModelError
 from openprogram.providers.base import Provider
 from openprogram.providers.catalog import ROWS as HOSTED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS: dict[str, tuple[str, str, str]] = {
     # name: module, factory in it, default model
@@ -110,17 +106,12 @@ def _environment(what: str, environ: Mapping[str, str]) -> str | None:
 def _from_workspace() -> str | None:
     from pathlib import Path
 
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            return _table(file).get("model")
-    return None
+    from openprogram.settings import settings_of
 
-
-def _table(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("openprogram", {})
-    except (OSError, ValueError) as error:
-        raise NoModelError(f"{file} cannot be read as TOML, so its [tool.openprogram] model is unknown: {error}") from None
+    folder = next((folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").is_file()), None)
+    if folder is None:
+        return None
+    settings = settings_of(folder)
+    if settings.problem is not None:
+        raise NoModelError(f"{folder / 'pyproject.toml'}: {settings.problem}")
+    return settings.model

@@ -10,7 +10,7 @@ import typer
 
 from openprogram.settings import settings_of
 from openprogram_cli import outcome, values
-from openprogram_cli.exits import usage
+from openprogram_cli.exits import UNAVAILABLE, Stop, usage
 from openprogram_cli.shared import Local, warn_of_settings
 
 if TYPE_CHECKING:
@@ -96,6 +96,6 @@ def _use_model_of(root: Path) -> None:
         return
     settings = settings_of(root)
     if settings.problem is not None:
-        raise usage(f"{root / 'pyproject.toml'}: {settings.problem}")
+        raise Stop(UNAVAILABLE, f"{root / 'pyproject.toml'}: {settings.problem}")
     if settings.model:
         os.environ["OPENPROGRAM_MODEL"] = settings.model

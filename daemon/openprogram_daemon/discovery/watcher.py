@@ -7,7 +7,6 @@ times finds what no event told; where that happens, or folders cannot be watched
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -235,13 +234,13 @@ class Watcher:
 
 
 def _content(path: Path) -> str | None:
-    """The digest of a file's content; None when there is none to read."""
-    with contextlib.suppress(OSError):
+    """The digest of a file's content, or what stands for one where there is a file and none can be had; None when there is no file."""
+    try:
         if path.is_file():
             return digest(path.read_bytes())
-        if os.path.lexists(path):
-            return "no regular file"
-    return None
+    except OSError:
+        return "not to be read" if os.path.lexists(path) else None
+    return "no regular file" if os.path.lexists(path) else None
 
 
 def _state_of(workspace: Workspace, path: Path, found: str, known: FileState | None) -> FileState:

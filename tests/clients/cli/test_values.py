@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from openprogram_cli import values
 from openprogram_cli.exits import USAGE, Stop
 
 from openprogram.agentic_programming.function import agentic_function
+from openprogram.functions.schema import convert_arguments
+from openprogram.functions.words import read_words
 
 
 class Colour(enum.Enum):
@@ -113,6 +116,16 @@ CONVERTED: list[tuple[Any, str, Any]] = [
 def test_a_value_is_read_by_the_declared_type(annotation: Any, text: str, expected: Any) -> None:
     """Text stays exactly as written where text is declared; elsewhere the value has the declared type."""
     value = given(taking(annotation), f"x={text}")["x"]
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(("annotation", "text", "expected"), CONVERTED, ids=[f"{row[0]}-{row[1]}" for row in CONVERTED])
+def test_what_goes_to_a_worker_comes_out_as_the_same_value(annotation: Any, text: str, expected: Any) -> None:
+    """The JSON that stands for a word, sent over a wire and converted there, is the value that the word means here."""
+    function = taking(annotation)
+    sent = read_words(function, values.parse_words([f"x={text}"]), command="")["x"].as_json
+    value = convert_arguments(function, json.loads(json.dumps({"x": sent})), hidden=True)["x"]
     assert value == expected
     assert type(value) is type(expected)
 
