@@ -7,10 +7,15 @@ at the speed of memory, and each fragment is encoded once however many prompts s
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from openprogram.context.messages import Message
+from openprogram.context.messages import Block, Message
 from openprogram.context.rendering import Fragment, weight
+
+
+def flat_blocks(messages: Iterable[Message]) -> list[Block]:
+    """Messages as the flat list of blocks that a ``call=`` function is promised: each text block with its role."""
+    return [{**block, "role": message.role} if block.get("type") == "text" else block for message in messages for block in message.blocks]
 
 
 class Names:
@@ -64,6 +69,8 @@ class Stretch:
         self._messages: list[Message] = []
         self._ends = [0]
         self._tokens = [0]
+        self._flat: list[Block] = []
+        self._flat_ends = [0]
         self._encoded: dict[Form, _Encoded] = {}
         self.add(fragments)
 
@@ -80,6 +87,13 @@ class Stretch:
     def messages(self, start: int, stop: int) -> list[Message]:
         """The messages of the fragments ``start`` to ``stop``."""
         return self._messages[self._ends[start] : self._ends[stop]]
+
+    def blocks(self, start: int, stop: int) -> list[Block]:
+        """The blocks of those messages, each text block with its role. The dicts are the caller's own."""
+        for fragment in self.fragments[len(self._flat_ends) - 1 : stop]:
+            self._flat += flat_blocks(fragment.messages)
+            self._flat_ends.append(len(self._flat))
+        return list(map(dict[str, Any].copy, self._flat[self._flat_ends[start] : self._flat_ends[stop]]))
 
     def tokens(self, start: int, stop: int) -> int:
         """About how many tokens they take."""

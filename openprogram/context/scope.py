@@ -17,7 +17,7 @@ import msgspec
 
 from openprogram.context.call import Call, Close, Frame, Reads, new_id
 from openprogram.context.fragments import Form, Names
-from openprogram.context.messages import Message
+from openprogram.context.messages import Block, Message
 from openprogram.context.rendering import Fragment, entry_line
 from openprogram.context.view import Base, LateBase, View, ViewHistory, view_inside
 
@@ -118,6 +118,10 @@ class History:
     def messages(self) -> list[Message]:
         """The history, rendered."""
         return self._history().messages()
+
+    def blocks(self) -> list[Block]:
+        """See `ViewHistory.blocks`."""
+        return self._history().blocks()
 
     def encoded(self, form: Form) -> list[bytes]:
         """See `ViewHistory.encoded`."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from openprogram.context.call import Call, Frame, LogEntry
-from openprogram.context.fragments import Form, Names, Stretch
-from openprogram.context.messages import Message
+from openprogram.context.fragments import Form, Names, Stretch, flat_blocks
+from openprogram.context.messages import Block, Message
 from openprogram.context.rendering import (
     Fragment,
     entry_line,
@@ -61,6 +61,10 @@ class Base:
             return self._own.messages(_first(own, last), own)
         before = self._parent.messages(self._upto) if last is None else self._messages_of(self._parent.fragments(self._upto), last - own)
         return [*before, *self._own.messages(0, own)]
+
+    def blocks(self) -> list[Block]:
+        """The blocks of all its messages, see `Stretch.blocks`."""
+        return [*(self._parent.blocks(self._upto) if self._parent else ()), *self._own.blocks(0, len(self._own))]
 
     def _messages_of(self, fragments: Sequence[Fragment], last: int) -> list[Message]:
         return [message for fragment in fragments[_first(len(fragments), last) :] for message in fragment.messages]
@@ -241,6 +245,14 @@ class View:
             stop = epoch.stop(upto)
             return [*epoch.base.messages(_count(callers)), *epoch.log.messages(_first(stop, _count(subcalls)), stop)]
 
+    def blocks(self, upto: int, *, callers: int | None = None, subcalls: int | None = None) -> list[Block]:
+        """`messages` as flat blocks, see `Stretch.blocks`."""
+        with self._lock:
+            epoch = self.epoch(upto)
+            stop = epoch.stop(upto)
+            base = epoch.base.blocks() if _count(callers) is None else flat_blocks(epoch.base.messages(_count(callers)))
+            return [*base, *epoch.log.blocks(_first(stop, _count(subcalls)), stop)]
+
     def tokens(self, upto: int, *, callers: int | None = None, subcalls: int | None = None) -> int:
         """About how many tokens `messages` takes."""
         with self._lock:
@@ -318,6 +330,10 @@ class ViewHistory:
     def messages(self) -> list[Message]:
         """The history, rendered."""
         return self.view.messages(self.upto, **self.ranges)
+
+    def blocks(self) -> list[Block]:
+        """The history as flat blocks, each text block with its role."""
+        return self.view.blocks(self.upto, **self.ranges)
 
     def encoded(self, form: Form) -> list[bytes]:
         """The history in a provider's bytes, in pieces; a comma stands before each value. What was encoded for an earlier request is not encoded again."""

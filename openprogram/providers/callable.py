@@ -11,7 +11,8 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from openprogram.context.messages import Block, Message
+from openprogram.context.fragments import flat_blocks
+from openprogram.context.messages import Block
 from openprogram.errors import NoModelError
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile, TextDelta
 from openprogram.threads import in_thread
@@ -88,8 +89,10 @@ def flat_content(request: ModelRequest) -> list[Block]:
 
 def past_content(request: ModelRequest) -> list[Block]:
     """The history as flat blocks, each text block with its role."""
-    past: list[Message] = [] if request.history is None else list(request.history.messages())
-    return [{**block, "role": message.role} if block.get("type") == "text" else block for message in past for block in message.blocks]
+    history = request.history
+    if history is None:
+        return []
+    return history.blocks() if hasattr(history, "blocks") else flat_blocks(history.messages())
 
 
 def _accepted_keywords(fn: Callable[..., Any]) -> set[str] | None:
