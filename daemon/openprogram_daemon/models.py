@@ -83,7 +83,7 @@ class Models:
         """The provider, counted as used until `give_back`."""
         full = ":".join(split_model(model)) if model else await asyncio.to_thread(_chosen, workspace)
         provider, _, name = full.partition(":")
-        kept = await self._get(_Key("" if provider in _SHARED or workspace is None else workspace.id, provider))
+        kept = await self._get(_Key("" if provider in _SHARED or workspace is None else workspace.id, provider), _environment(workspace))
         kept.users += 1
         return kept, Lent(kept.provider, full, name)
 
@@ -92,10 +92,10 @@ class Models:
         kept.users -= 1
         self._rest(kept)
 
-    async def _get(self, key: _Key) -> _Kept:
+    async def _get(self, key: _Key, environment: dict[str, str]) -> _Kept:
         async with self._making:
             if key not in self._kept:
-                self._kept[key] = _Kept(await asyncio.to_thread(make_provider, key.provider))
+                self._kept[key] = _Kept(await asyncio.to_thread(make_provider, key.provider, environ=environment))
             return self._kept[key]
 
     def _rest(self, kept: _Kept) -> None:
@@ -136,15 +136,20 @@ async def _close(provider: Provider) -> None:
         logger.warning("closing the provider %s failed: %s", provider.name, type(error).__name__)
 
 
+def _environment(workspace: Workspace | None) -> dict[str, str]:
+    """Where keys, addresses and proxies are looked for: never the daemon's own environment, which is that of whoever started it."""
+    return {} if workspace is None else workspace.env
+
+
 def _chosen(workspace: Workspace | None) -> str:
-    environment = {} if workspace is None else workspace.env
+    environment = _environment(workspace)
     named = {what: _first(environment, what) for what in ("PROVIDER", "MODEL")}
     if not any(named.values()) and workspace is not None and workspace.trusted:
         settings = settings_of(Path(workspace.root))
         if settings.problem is not None:
             raise NoModelError(f"{Path(workspace.root) / 'pyproject.toml'}: {settings.problem}")
         named["MODEL"] = settings.model
-    return chosen_model(named["PROVIDER"], named["MODEL"])
+    return chosen_model(named["PROVIDER"], named["MODEL"], environ=environment)
 
 
 def _first(environment: dict[str, str], what: str) -> str | None:
