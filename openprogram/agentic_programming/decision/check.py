@@ -15,6 +15,7 @@ from openprogram.functions.fit import Misfit, fit, short
 from openprogram.functions.schema import fitted_values
 
 _LONGEST_NAME = 200
+_LONGEST_BARE = 2000  # with all that may stand around a name
 # A fence, a template's special tokens and tags such as <tool_call> around a lone name.
 _AROUND = re.compile(r"^\s*(`{3,}|~{3,})\w*\s*|\s*(`{3,}|~{3,})\s*$|<\|[^|<>]{0,40}\|>|</?tool_call>")
 
@@ -153,6 +154,8 @@ def fold(name: str) -> str:
 
 def _bare_name(text: str, menu: Menu) -> Option | None:
     """The option that a reply names when it is nothing but that name. Raises ParseProblem when it could be several."""
+    if len(text) > _LONGEST_BARE:
+        return None
     said = _AROUND.sub("", text).strip()
     if not said or len(said) > _LONGEST_NAME or "\n" in said:
         return None

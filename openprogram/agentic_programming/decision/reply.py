@@ -7,12 +7,14 @@ result says so. Strings are skipped inside brackets only, since prose holds quot
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import msgspec
+
+from openprogram.agentic_programming.decision.scanning import Scan, Span, scan
 
 Problem = Literal["no_action", "invalid_json", "incomplete"]
 
@@ -30,12 +32,14 @@ _NAMES_A_PICK = re.compile(rf"""[{{,\s"'“‘]({"|".join((*CALL_KEYS, "name", *
 _LIKE_PICKS = re.compile(r"""\[\s*\{\s*["'“‘]""")
 _LIKE_JSON = re.compile(r"""[\[{]\s*(?:["'“‘{\[\]}]|\w+["'”’]?\s*:|-?\d)""")
 
-# The openers of reasoning that models write, each with its closer.
-_TAGS = ("think", "thinking", "thought", "reasoning", "reflection")
-_MARK = re.compile(rf'["{{}}\[\]]|<(/?)({"|".join(_TAGS)})>', re.IGNORECASE)
-# Possessive, so that a string that never ends is given up at once.
-_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_STRING_ON_LINE = re.compile(r'[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
+# The words that the keys of a pick begin with; a letter of a key may be written as an escape. A pattern finds many of them fast, `str.find` a few faster.
+_WORDS = ("call", "action", "function", "tool", "name")
+_BEHIND_WORD = r"""(?:_calls?|_use|s)?["'”’]?\s*:"""
+_COLON = re.compile(_BEHIND_WORD)
+_KEY = re.compile(rf"(?:{'|'.join(_WORDS)}){_BEHIND_WORD}|\\u00")
+_FEW = 1000
+# Of a reply without any pick, how many objects are looked at to say what is wrong.
+_EXPLAINED = 50
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -60,15 +64,30 @@ def read_reply(reply: str) -> Reading:
     """The candidates of a reply."""
     reply = _unquoted(reply)
     seen = scan(reply)
-    found, broken, hopeless = _strict(reply, seen.spans)
-    if not found and seen.crossed:
+    keys = _places_of_keys(reply) if seen.end else []
+    found, broken, hopeless = _strict(reply, seen, keys)
+    if not found and keys and '"' in reply and "\n" in reply:
         # A quotation mark that was never closed hides what follows it; JSON strings end on their own line, so a second look may find more.
         by_line = scan(reply, strings_end_with_line=True)
-        found = _strict(reply, by_line.spans)[0]
+        found = _strict(reply, by_line, keys)[0]
     if not found and broken:
         found = _repaired(reply, broken)
-    looks_broken = bool(broken) or hopeless or any(_LIKE_JSON.match(reply, start) for start in seen.unclosed[:1000])
+    looks_broken = bool(broken) or hopeless or (not found and _looks_broken(reply, seen))
     return Reading(tuple(found), seen.text, "incomplete" if seen.open_reasoning else "invalid_json" if looks_broken else "no_action")
+
+
+def _places_of_keys(reply: str) -> list[int]:
+    """Where words stand that may be the key of a pick, in order; a span without one holds none."""
+    if "\\u00" in reply or sum(map(reply.count, _WORDS)) > _FEW:
+        return [match.start() for match in _KEY.finditer(reply)]
+    places: list[int] = []
+    for word in _WORDS:
+        at = reply.find(word)
+        while at >= 0:
+            if _COLON.match(reply, at + len(word)):
+                places.append(at)
+            at = reply.find(word, at + 1)
+    return sorted(places)
 
 
 def _unquoted(reply: str) -> str:
@@ -83,7 +102,7 @@ def _unquoted(reply: str) -> str:
     return reply
 
 
-def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span], bool]:
+def _strict(reply: str, seen: Scan, keys: list[int]) -> tuple[list[Candidate], list[Span], bool]:
     """Candidates of the spans that are JSON, the spans that are nearly JSON, and whether one is beyond mending (too deep, a number of too many digits).
 
     Brackets around prose give way to what they hold.
@@ -91,19 +110,21 @@ def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span],
     found: list[Candidate] = []
     broken: list[Span] = []
     hopeless = False
-    waiting = [(span, 0) for span in reversed(spans)]
+    waiting = [(number, 0) for number in reversed(seen.outermost())]
     while waiting:
-        span, level = waiting.pop()
-        raw = reply[span.start : span.end]
+        number, level = waiting.pop()
+        start, end = seen.closed[number]
+        first = bisect.bisect_left(keys, start)
+        if first == len(keys) or keys[first] >= end:
+            continue
+        raw = reply[start:end]
         try:
-            if span.height > DEEPEST:
-                raise ValueError("too deep")
             found += _candidates(_loads(raw))
         except json.JSONDecodeError:
             if _like_json(raw) or level == DEEPEST_PROSE:
-                broken.append(span)
+                broken.append((start, end))
             else:
-                waiting += [(child, level + 1) for child in reversed(span.children)]
+                waiting += [(child, level + 1) for child in reversed(seen.outermost(number))]
         except (ValueError, RecursionError):
             hopeless = True
     return found, broken, hopeless
@@ -111,6 +132,21 @@ def _strict(reply: str, spans: list[Span]) -> tuple[list[Candidate], list[Span],
 
 def _like_json(raw: str) -> bool:
     return _LIKE_PICKS.match(raw) is not None if raw[0] == "[" else _LIKE_JSON.match(raw) is not None and ":" in raw[:200]
+
+
+def _looks_broken(reply: str, seen: Scan) -> bool:
+    """Whether a reply without a pick seems to have been meant as JSON."""
+    behind = seen.closed[-1][1] if seen.closed else 0
+    if any(_LIKE_JSON.match(reply, start) for start in seen.unclosed[:_FEW]) or _LIKE_JSON.search(reply, max(behind, seen.end)):
+        return True
+    for number in seen.outermost()[-_EXPLAINED:]:
+        start, end = seen.closed[number]
+        try:
+            _loads(reply[start:end])
+        except (ValueError, RecursionError):
+            if _LIKE_JSON.match(reply, start):
+                return True
+    return False
 
 
 def _candidates(data: Any) -> list[Candidate]:
@@ -215,8 +251,8 @@ def _decoded(arguments: Any) -> Any:
 def _repaired(reply: str, broken: list[Span]) -> list[Candidate]:
     found: list[Candidate] = []
     left = REPAIRED_CHARACTERS
-    for span in broken[: -REPAIRED_SPANS - 1 : -1]:
-        raw = reply[span.start : span.end]
+    for start, end in broken[: -REPAIRED_SPANS - 1 : -1]:
+        raw = reply[start:end]
         if not (named := _NAMES_A_PICK.search(raw)):
             continue
         try:
@@ -245,115 +281,3 @@ def extract_action(text: str) -> dict[str, Any] | None:
     """The last pick in a reply as ``{"call": name, "args": {...}}``, unchecked; None when there is none."""
     picks = [pick for pick in read_reply(text).candidates if isinstance(pick.name, str) and not pick.ambiguous]
     return {"call": picks[-1].name, "args": picks[-1].arguments} if picks else None
-
-
-class Span:
-    """A balanced bracket pair: its place in the text, the spans directly inside it, and how deep they go."""
-
-    __slots__ = ("children", "end", "height", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.end = -1
-        self.height = 1
-        self.children: Sequence[Span] = ()
-
-
-class Scan(msgspec.Struct, frozen=True):
-    """What was seen: outermost complete spans, the places of brackets that never close, the text outside reasoning, whether reasoning was left open.
-
-    ``crossed``: a string ran over the end of a line, or never ended.
-    """
-
-    spans: list[Span]
-    unclosed: list[int]
-    text: str
-    open_reasoning: bool
-    crossed: bool
-
-
-class _Scanner:
-    def __init__(self, reply: str, by_line: bool) -> None:
-        self.reply = reply
-        self.by_line = by_line
-        # Where a string never ended: up to there no later one is tried, or many such strings would cost the square of the length.
-        self.no_string_before = 0
-        self.text: list[str] = []
-        self.text_from = 0
-        self.open_reasoning = False
-        self.crossed = False
-        self.reset()
-
-    def reset(self) -> None:
-        self.done: list[Span] = []
-        self.stack: list[Span] = []
-        self.opened = {"{": 0, "[": 0}
-
-    def run(self) -> Scan:
-        position = 0
-        while match := _MARK.search(self.reply, position):
-            mark, position = match[0], match.end()
-            if mark == '"':
-                position = self.after_string(position)
-            elif mark in ("{", "["):
-                self.stack.append(Span(match.start()))
-                self.opened[mark] += 1
-            elif mark in ("}", "]"):
-                self.close("{" if mark == "}" else "[", position)
-            elif match[1]:  # a lone closing tag: everything before it was reasoning
-                self.reset()
-                self.text, self.text_from = [], position
-            else:
-                position = self.after_reasoning(match[2], match.start(), position)
-        # What a bracket that never closed had collected is complete by itself.
-        spans: list[Span] = [*self.done, *(child for span in self.stack for child in span.children)]
-        spans.sort(key=lambda span: span.start)
-        text = "".join([*self.text, self.reply[self.text_from :]])
-        return Scan(spans, [span.start for span in self.stack], text, self.open_reasoning, self.crossed)
-
-    def after_string(self, position: int) -> int:
-        if not self.stack or position < self.no_string_before:
-            return position
-        if end := (_STRING_ON_LINE if self.by_line else _STRING).match(self.reply, position):
-            self.crossed = self.crossed or "\n" in end[0]
-            return end.end()
-        self.crossed = True
-        line_end = self.reply.find("\n", position) if self.by_line else -1
-        self.no_string_before = line_end if line_end >= 0 else len(self.reply)
-        return position
-
-    def after_reasoning(self, tag: str, start: int, position: int) -> int:
-        self.text.append(self.reply[self.text_from : start])
-        closing = re.compile(rf"</{tag}>", re.IGNORECASE).search(self.reply, position)
-        self.open_reasoning = closing is None
-        self.text_from = closing.end() if closing else len(self.reply)
-        return self.text_from
-
-    def close(self, opener: str, end: int) -> None:
-        if not self.opened[opener]:
-            return
-        orphans: list[Span] = []
-        while True:
-            span = self.stack.pop()
-            kind = self.reply[span.start]
-            self.opened[kind] -= 1
-            if kind == opener:
-                break
-            orphans += span.children
-        span.end = end
-        if orphans or span.children:
-            span.children = [*span.children, *orphans]
-            span.height = 1 + max(child.height for child in span.children)
-        if not self.stack:
-            self.done.append(span)
-            return
-        outer = self.stack[-1]
-        if isinstance(outer.children, list):
-            outer.children.append(span)
-        else:
-            outer.children = [span]
-
-
-def scan(reply: str, *, strings_end_with_line: bool = False) -> Scan:
-    """The bracket spans of a reply. ``strings_end_with_line``: as in JSON, where a string holds no raw line break."""
-    return _Scanner(reply, strings_end_with_line).run()

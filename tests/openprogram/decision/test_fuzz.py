@@ -19,7 +19,7 @@ from openprogram import DecisionError, decision
 from openprogram.agentic_programming.decision.check import ParseProblem, pick_from
 from openprogram.agentic_programming.decision.menu import schema_of
 from openprogram.agentic_programming.decision.options import META_KEYS, build_menu
-from openprogram.agentic_programming.decision.reply import scan
+from openprogram.agentic_programming.decision.scanning import scan
 from tests.openprogram.decision.menus import menus, replies
 
 KINDS = typing.get_args(
@@ -78,9 +78,11 @@ def test_a_damaged_pick_is_a_pick_or_a_problem(data: st.DataObject) -> None:
 @given(texts)
 def test_outermost_spans_lie_apart(text: str) -> None:
     """So that whatever is parsed of a reply is no longer than the reply."""
-    spans = scan(text).spans
-    assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
-    assert all(0 <= span.start < span.end <= len(text) for span in spans)
+    for seen in (scan(text), scan(text, strings_end_with_line=True)):
+        spans = [seen.closed[number] for number in seen.outermost()]
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+        assert all(0 <= start < end <= len(text) for start, end in spans)
+        assert all(any(start <= inner[0] and inner[1] <= end for start, end in spans) for inner in seen.closed)
 
 
 @pytest.mark.soak

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,6 +66,25 @@ def test_reading_is_linear(name: str) -> None:
 def test_twice_the_text_costs_twice_the_steps(unit: str) -> None:
     """Steps are counted, not seconds: function calls and lines grow with the length, not with its square."""
     assert steps(unit * 1600) < 3 * steps(unit * 800)
+
+
+PROSE = 'Well, "let me see" {as it were}, it isn\'t [1] so easy. '
+LONG: dict[str, Callable[[int], str]] = {
+    "open braces": lambda size: "{" * size,
+    "open objects": lambda size: '{"call": "skip", ' * (size // 17),
+    "open objects on lines": lambda size: '{"a": {"b": 1},\n' * (size // 16),
+    "closed braces": lambda size: "{" * (size // 2) + "}" * (size // 2),
+    "picks of nothing": lambda size: '{"call": "fly"} ' * (size // 16),
+    "prose with a pick at its end": lambda size: PROSE * (size // len(PROSE)) + PICK,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_steps_grow_with_the_length(name: str) -> None:
+    """From 25 to 50 to 100 kB each step is twice the one before, within a tenth."""
+    few, more, most = (steps(LONG[name](size)) for size in (25_000, 50_000, 100_000))
+    assert more < 2.2 * few
+    assert most < 2.2 * more
 
 
 def steps(reply: str) -> int:
