@@ -111,7 +111,9 @@ def _free_pages(connection: sqlite3.Connection) -> int:
 
 
 def _free(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA incremental_vacuum({_AT_ONCE})").fetchall()
+    # The module `sqlite3` takes one step only of a statement without columns, and a step is a page.
+    for _ in range(min(_AT_ONCE, _free_pages(connection))):
+        connection.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _rewrite(connection: sqlite3.Connection) -> None:
