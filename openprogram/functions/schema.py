@@ -37,6 +37,7 @@ __all__ = [
     "parameters_of",
     "parameters_schema",
     "placed",
+    "taken_by",
     "to_python",
     "with_options",
 ]
@@ -73,7 +74,21 @@ class Further(msgspec.Struct, frozen=True, kw_only=True):
 
 def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     """The parameters of a callable in order; ``*args`` and ``**kwargs`` left out. Raises ValueError when it has no signature to read."""
+    return _parameters(function, _signature(function))
+
+
+def further_of(function: Callable[..., Any]) -> Further | None:
+    """What the callable's ``**kwargs`` takes; None when it has none."""
+    return _further(function, _signature(function))
+
+
+def taken_by(function: Callable[..., Any]) -> tuple[tuple[Parameter, ...], Further | None]:
+    """`parameters_of` and `further_of` at once, for what is asked at every decision."""
     signature = _signature(function)
+    return _parameters(function, signature), _further(function, signature)
+
+
+def _parameters(function: Any, signature: inspect.Signature) -> tuple[Parameter, ...]:
     inner = _innermost(function)
     meta: Mapping[str, Any] = getattr(function, "input_meta", None) or getattr(inner, "input_meta", None) or {}
     scope = _scope(inner)
@@ -84,9 +99,8 @@ def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     return tuple(_parameter(item, _resolved(item, *scope), meta.get(item.name, {}), notes.get(item.name, ""), item.name in bound) for item in wanted)
 
 
-def further_of(function: Callable[..., Any]) -> Further | None:
-    """What the callable's ``**kwargs`` takes; None when it has none."""
-    parameters = _signature(function).parameters.values()
+def _further(function: Any, signature: inspect.Signature) -> Further | None:
+    parameters = signature.parameters.values()
     open_ended = next((item for item in parameters if item.kind is inspect.Parameter.VAR_KEYWORD), None)
     if open_ended is None:
         return None
@@ -205,6 +219,8 @@ def shown_default(default: Any, annotation: Any) -> Schema:
 def hoist(schema: Schema, definitions: Schema) -> Schema:
     """A schema without its own ``$defs``, which move to ``definitions``; all get other names when one of theirs stands for something else there."""
     own: Schema = schema.get("$defs", {})
+    if not own:
+        return schema
     suffix = ""
     if any(definitions.get(name, body) != body for name, body in own.items()):
         number = 2

@@ -23,10 +23,9 @@ from openprogram.functions.schema import (
     Further,
     Parameter,
     Schema,
-    further_of,
     hoist,
     object_schema,
-    parameters_of,
+    taken_by,
     to_python,
     with_options,
 )
@@ -167,7 +166,7 @@ def _function_option(name: str, function: Callable[..., Any], description: str |
     if inspect.isclass(function) or typing.get_origin(function) is not None or type(function).__module__ == "typing":
         raise TypeError(f"option {name!r} is a class; mark it with decision.value(…) to return it, or wrap it in a function to call it")
     try:
-        parameters, further = parameters_of(function), further_of(function)
+        parameters, further = taken_by(function)
     except ValueError as error:
         raise ValueError(f"option {name!r}: {error}") from None
     if _is_unbound_method(function, parameters):
