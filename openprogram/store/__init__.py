@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from openprogram.store.base import Store
+    from openprogram.store.base import Archive, Hit, Store
     from openprogram.store.memory import MemoryStore
     from openprogram.store.registry import open_store
+    from openprogram.store.retention import prune
     from openprogram.store.sqlite import SqliteStore
+    from openprogram.store.transfer import export_session, import_session
 
-__all__ = ["MemoryStore", "SqliteStore", "Store", "open_store"]
+__all__ = ["Archive", "Hit", "MemoryStore", "SqliteStore", "Store", "export_session", "import_session", "open_store", "prune"]
 
-_HOMES = {"MemoryStore": "memory", "SqliteStore": "sqlite", "Store": "base", "open_store": "registry"}
+_HOMES = {
+    "Archive": "base",
+    "Hit": "base",
+    "MemoryStore": "memory",
+    "SqliteStore": "sqlite",
+    "Store": "base",
+    "export_session": "transfer",
+    "import_session": "transfer",
+    "open_store": "registry",
+    "prune": "retention",
+}
 
 
 def __getattr__(name: str) -> Any:
