@@ -7,10 +7,11 @@ cancelled closes its connection.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import httpx
@@ -19,12 +20,13 @@ import msgspec
 from openprogram.errors import ConfigurationError, Reason, UsageError
 from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile
 from openprogram.providers.limits import Limits, gate_of
+from openprogram.providers.pool import Pools
 from openprogram.providers.profiles import priced
 from openprogram.providers.sse import MAX_EVENT_BYTES, Event, EventReader, sse_events
-from openprogram.providers.surroundings import proxy_for, verification
+from openprogram.providers.surroundings import context_of, proxy_for, verification
 from openprogram.providers.transport import (
     MAX_ERROR_BYTES,
-    Clients,
+    Transports,
     Where,
     mapped,
     payload_error,
@@ -34,7 +36,6 @@ from openprogram.providers.transport import (
 )
 from openprogram.providers.wire import DONE, Encoded, Fields, Reader, Wire, json_bytes, object_of
 
-_POOL = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # how many go out at once is for `Limits` to say
 _DRAIN_S = 0.2
 _AFTER_END_S = 1.0
 
@@ -86,10 +87,14 @@ class HttpProvider:
         proxy, verify = proxy_for(self._base, surroundings), verification(self._base, surroundings)
         sent = {"Accept": "text/event-stream", "Content-Type": "application/json", **(wire.headers(self._key) if self._key else {}), **(headers or {})}
         self._secrets = tuple(filter(None, [self._key, *(headers or {}).values(), str(proxy.auth[1]) if proxy is not None and proxy.auth else None]))
-        timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s)
-        link = Link(self._base.path, self._secrets, lambda: httpx.AsyncHTTPTransport(verify=verify, proxy=proxy, limits=_POOL, trust_env=False))
+        if self._base.userinfo:
+            sent["Authorization"] = f"Basic {base64.b64encode(self._base.userinfo).decode()}"
+            self._base = self._base.copy_with(userinfo=b"")
+        self._headers = httpx.Headers(sent)
+        self._timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s).as_dict()
+        link = Link(self._base.path, self._secrets, lambda: Pools(lambda: httpx.AsyncHTTPTransport(verify=context_of(verify), proxy=proxy, trust_env=False)))
         carry: Callable[[Link], httpx.AsyncBaseTransport] = transport or _network
-        self._clients = Clients(lambda: httpx.AsyncClient(headers=sent, timeout=timeout, transport=carry(link), trust_env=False))
+        self._transports = Transports(lambda: carry(link))
 
     @property
     def name(self) -> str:
@@ -99,25 +104,25 @@ class HttpProvider:
         return self._profile if isinstance(self._profile, Profile) else self._profile(model)
 
     async def aclose(self) -> None:
-        await self._clients.aclose()
+        await self._transports.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         profile = self.profile(request.model)
         url = self._wire.url(self._base, request.model)
         where = Where(provider=self._name, model=request.model, url=printable_url(url), secrets=self._secrets)
         body = self._wire.body(request, profile, self._name)
-        client = await self._clients.get()
+        transport = await self._transports.get()
         async with self._gate.place() if self._gate is not None else nullcontext():
             with mapped(where):
-                async with aclosing(self._exchange(client, url, body, where)) as events:
+                async with aclosing(self._exchange(transport, url, body, where)) as events:
                     async for event in events:
                         yield priced(event, profile) if isinstance(event, Finish) else event
 
-    async def _exchange(self, client: httpx.AsyncClient, url: httpx.URL, body: Fields, where: Where) -> AsyncGenerator[ModelEvent]:
+    async def _exchange(self, transport: httpx.AsyncBaseTransport, url: httpx.URL, body: Fields, where: Where) -> AsyncGenerator[ModelEvent]:
         """One reply. An option that a server of that kind does not know is left out from then on."""
         body = {key: value for key, value in body.items() if key not in self._refused}
         while True:
-            async with _opened(client, url, encode(body, where)) as response:
+            async with self._opened(transport, url, encode(body, where)) as response:
                 if response.is_success:
                     async with aclosing(_events(response, self._wire.reader(where), where)) as events:
                         async for event in events:
@@ -130,27 +135,32 @@ class HttpProvider:
             self._refused |= body.keys() - shorter.keys()
             body = shorter
 
+    @asynccontextmanager
+    async def _opened(self, transport: httpx.AsyncBaseTransport, url: httpx.URL, content: bytes) -> AsyncGenerator[httpx.Response]:
+        """The response's head.
 
-@asynccontextmanager
-async def _opened(client: httpx.AsyncClient, url: httpx.URL, content: bytes) -> AsyncGenerator[httpx.Response]:
-    """The response's head.
+        A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once. The transport
+        is asked itself: what a client adds to that (redirects, cookies, authentication) is not wanted here, and costs as much again.
+        """
+        connected: list[str] = []
 
-    A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once.
-    """
-    connected: list[str] = []
+        async def trace(event: str, _: Any) -> None:
+            if event.startswith("connection.connect_"):
+                connected.append(event)
 
-    async def trace(event: str, _: Any) -> None:
-        if event.startswith("connection.connect_"):
-            connected.append(event)
+        def request() -> httpx.Request:
+            return httpx.Request("POST", url, headers=self._headers, content=content, extensions={"timeout": self._timeout, "trace": trace})
 
-    async with AsyncExitStack() as stack:
         try:
-            response = await stack.enter_async_context(client.stream("POST", url, content=content, extensions={"trace": trace}))
+            response = await transport.handle_async_request(request())
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             if connected:
                 raise
-            response = await stack.enter_async_context(client.stream("POST", url, content=content))
-        yield response
+            response = await transport.handle_async_request(request())
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
 
 async def _events(response: httpx.Response, reader: Reader, where: Where) -> AsyncGenerator[ModelEvent]:

@@ -60,6 +60,16 @@ def verification(url: httpx.URL, environ: Mapping[str, str]) -> ssl.SSLContext |
     return True if file is None and folder is None else _trusting(file, folder)
 
 
+def context_of(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
+    """The context itself: the usual one is made once for all, since that takes longer than a request."""
+    return verify if isinstance(verify, ssl.SSLContext) else _usual()
+
+
+@functools.cache
+def _usual() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
+
+
 @functools.cache
 def _unused() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

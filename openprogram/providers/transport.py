@@ -1,6 +1,6 @@
-"""HTTP for providers: one client per event loop, and every failure mapped to an `LLMError` in one place.
+"""HTTP for providers: one transport per event loop, and every failure mapped to an `LLMError` in one place.
 
-An `httpx.AsyncClient` belongs to the loop that opened its sockets, so `Clients` keeps one for each loop and closes it when that loop shuts down. No text of an
+A transport belongs to the loop that opened its sockets, so `Transports` keeps one for each loop and closes it when that loop shuts down. No text of an
 error holds the API key, nor the query or the user part of a URL.
 """
 
@@ -29,45 +29,45 @@ _SHOWN = 600
 _Loop = asyncio.AbstractEventLoop
 
 
-class Clients:
-    """One `httpx.AsyncClient` for each event loop that asks.
+class Transports:
+    """One transport for each event loop that asks.
 
     Each is held by an async generator, since those are what a loop closes by itself when it shuts down. A forked child starts with none: the sockets are its
     parent's.
     """
 
-    def __init__(self, make: Callable[[], httpx.AsyncClient]) -> None:
+    def __init__(self, make: Callable[[], httpx.AsyncBaseTransport]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._leases: weakref.WeakKeyDictionary[_Loop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = weakref.WeakKeyDictionary()
+        self._leases: weakref.WeakKeyDictionary[_Loop, tuple[httpx.AsyncBaseTransport, AsyncGenerator[httpx.AsyncBaseTransport]]] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
-    async def get(self) -> httpx.AsyncClient:
-        """The running loop's client."""
+    async def get(self) -> httpx.AsyncBaseTransport:
+        """The running loop's transport."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._leases = os.getpid(), weakref.WeakKeyDictionary()
             lease = self._leases.get(loop)
-        if lease is not None and not lease[0].is_closed:
+        if lease is not None:
             return lease[0]
         generator = self._hold(loop)
-        client = await anext(generator)  # no suspension before its first yield, so no other task of this loop can come between
+        transport = await anext(generator)  # no suspension before its first yield, so no other task of this loop can come between
         with self._lock:
-            self._leases[loop] = (client, generator)
-        return client
+            self._leases[loop] = (transport, generator)
+        return transport
 
-    async def _hold(self, loop: _Loop) -> AsyncGenerator[httpx.AsyncClient]:
-        client = self._make()
+    async def _hold(self, loop: _Loop) -> AsyncGenerator[httpx.AsyncBaseTransport]:
+        transport = self._make()
         try:
-            yield client
+            yield transport
         finally:
             with self._lock:
                 self._leases.pop(loop, None)
-            await client.aclose()
+            await transport.aclose()
 
     async def aclose(self) -> None:
-        """Close the clients of every loop that still runs; the others closed theirs when they ended."""
+        """Close the transports of every loop that still runs; the others closed theirs when they ended."""
         with self._lock:
             leases = list(self._leases.items())
         for loop, (_, generator) in leases:
@@ -78,7 +78,7 @@ class Clients:
                     await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close(generator), loop))
 
 
-async def _close(generator: AsyncGenerator[httpx.AsyncClient]) -> None:
+async def _close(generator: AsyncGenerator[httpx.AsyncBaseTransport]) -> None:
     await generator.aclose()
 
 
