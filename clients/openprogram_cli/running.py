@@ -30,6 +30,10 @@ GRACE_S = 2.0
 MOST_CAUSES = 20
 
 
+class TimedOut(KeyboardInterrupt):
+    """What the deadline raises in user code, so that the node it closes says what ended it."""
+
+
 class Deadline:
     """Interrupts the main thread after ``seconds`` (None: never)."""
 
@@ -39,15 +43,22 @@ class Deadline:
         self.unread = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
+        self._before: Any = None
 
     def __enter__(self) -> Deadline:
         if self.seconds is not None:
+            self._before = signal.signal(signal.SIGINT, self._raise)
             threading.Thread(target=self._watch, args=(self.seconds,), name="openprogram-deadline", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:  # once this is left, no interrupt can come any more
             self._ended.set()
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _raise(self, number: int, frame: object) -> None:
+        raise TimedOut(self.message()) if self.expired else KeyboardInterrupt
 
     def _watch(self, seconds: float) -> None:
         self._ended.wait(seconds)

@@ -120,5 +120,5 @@ def _notes(node: Call) -> list[str]:
     if counts := _mapping(node.metadata.get("usage")):
         notes.append(f"{counts.get('input_tokens', 0)}+{counts.get('output_tokens', 0)} tokens")
     if told := _mapping(node.metadata.get("error")):
-        notes.append(one_line(f"{told.get('type', 'error')}: {told.get('message', '')}", 100))
+        notes.append(one_line(": ".join(str(part) for part in (told.get("type", "error"), told.get("message")) if part), 100))
     return notes

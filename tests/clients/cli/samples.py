@@ -118,7 +118,7 @@ def answers_once(content, model="m", response_format=None):
 
 
 @agentic_function
-def talk(runtime=None):
+def talk():
     runtime = Runtime(call=answers_once)
     runtime.exec("first")
     return runtime.exec("second")

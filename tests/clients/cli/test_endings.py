@@ -58,6 +58,8 @@ def test_a_timeout_ends_the_run(agents: Command, function: str) -> None:
     assert "ended after 0.3 s" in done.err
     assert "Traceback" not in done.err
     assert status_of_last(agents) == ["cancelled" if function == "wait" else "interrupted"]
+    if function == "wait":
+        assert "TimedOut: the run was ended after 0.3 s (--timeout)" in agents("dag").out
 
 
 def test_a_timeout_that_is_not_reached_changes_nothing(agents: Command) -> None:

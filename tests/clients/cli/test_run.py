@@ -23,7 +23,7 @@ RESULTS: list[tuple[tuple[str, ...], str]] = [
     (("agents.py:nick",), "by another name\n"),
     (("agents:Kind.static", "x=1"), "1\n"),
     (("agents.py:Kind.made", "x=1"), "Kind 1\n"),
-    (("ask", "question=why"), "forty-two\n"),
+    (("ask", "question=why", "--model", "scripted:none"), "forty-two\n"),
 ]
 
 
