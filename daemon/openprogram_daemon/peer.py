@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from openprogram_protocol import rpc
+from openprogram_protocol.errors import ErrorCode, WireError
+from openprogram_protocol.framing import MAX_BODY
 from openprogram_protocol.methods import METHODS
 
 T = TypeVar("T")
@@ -109,6 +111,15 @@ def params_of(method: str, raw: bytes | msgspec.Raw) -> Any:
         _decoders[method] = msgspec.json.Decoder(METHODS[method].params)
     data = bytes(raw)
     return _decoders[method].decode(b"{}" if data in (b"", b"null") else data)
+
+
+def response(request_id: rpc.Id, result: Any) -> bytes:
+    """The body of a reply; an error where the result is larger than any message may be, which would end the connection."""
+    body = rpc.encode(rpc.Response(id=request_id, result=result))
+    if len(body) <= MAX_BODY:
+        return body
+    size = f"the answer has {len(body):,} bytes, over the limit of {MAX_BODY:,}; ask for less at a time"
+    return rpc.encode(rpc.ErrorResponse(id=request_id, error=WireError(code=ErrorCode.USAGE, message=size)))
 
 
 def notification(method: str, params: Any) -> bytes:

@@ -23,7 +23,7 @@ from openprogram_daemon.core import Core
 from openprogram_daemon.errors import RefusedError, to_wire
 from openprogram_daemon.lsp import LanguageSide, introduced
 from openprogram_daemon.outbox import Gap, Outbox, StuckError, Text
-from openprogram_daemon.peer import Peer, notification, params_of
+from openprogram_daemon.peer import Peer, notification, params_of, response
 
 logger = logging.getLogger("openprogram.daemon")
 
@@ -285,7 +285,7 @@ class Session(Peer):
 
     def _reply(self, request_id: rpc.Id, result: Any) -> None:
         if not self._ended:
-            self._out.put(rpc.encode(rpc.Response(id=request_id, result=result)))
+            self._out.put(response(request_id, result))
 
     def _refuse(self, request_id: rpc.Id, error: WireError) -> None:
         if not self._ended:

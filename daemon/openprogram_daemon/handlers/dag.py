@@ -10,10 +10,13 @@ from openprogram_protocol import dag
 
 from openprogram import wire
 from openprogram.context.call import Call, Frame, LogEntry
+from openprogram.store.base import Store
 from openprogram_daemon.core import Core
 from openprogram_daemon.peer import Peer
 
 _MOST_NODES = 1000
+_MOST_BYTES = 16 * 1024 * 1024
+_STEP = 100
 
 
 async def append(core: Core, peer: Peer, params: dag.AppendParams) -> dag.NodeResult:
@@ -96,9 +99,27 @@ async def nodes(core: Core, peer: Peer, params: dag.NodesParams) -> dag.NodesRes
     def work() -> list[dag.Node]:
         if params.ids is not None:
             return [wire.node_of(found) for found in core.store.nodes(params.ids)]
-        return [wire.node_of(found) for found in core.store.page(params.session, after=params.after, limit=min(params.limit, _MOST_NODES))]
+        return _page(core.store, params)
 
     return dag.NodesResult(nodes=await core.read(work, peer))
+
+
+def _page(store: Store, params: dag.NodesParams) -> list[dag.Node]:
+    """What was asked for, or as much of it as one message should hold: whoever wants the rest asks behind the last one."""
+    found: list[dag.Node] = []
+    left, size = min(params.limit, _MOST_NODES), 0
+    while size < _MOST_BYTES:
+        after = found[-1].seq if found else params.after
+        step = [wire.node_of(node) for node in store.page(params.session, after=after, limit=min(left, _STEP))]
+        for node in step:
+            found.append(node)
+            size += sum(len(bytes(value)) for value in (node.input, node.output, node.exchanges))
+            if size >= _MOST_BYTES:
+                break
+        left -= len(step)
+        if len(step) < _STEP or left <= 0:
+            break
+    return found
 
 
 async def frame(core: Core, peer: Peer, params: dag.FrameParams) -> dag.FrameResult:

@@ -17,10 +17,11 @@ import msgspec
 from openprogram_protocol.errors import ErrorCode, WireError
 from openprogram_protocol.framing import FrameReader, FramingError, frame
 from openprogram_protocol.methods import METHODS
-from openprogram_protocol.rpc import ErrorResponse, Id, Request, Response, encode
+from openprogram_protocol.rpc import ErrorResponse, Id, Request, encode
 
 from openprogram.errors import OpenProgramError
 from openprogram_daemon.errors import RefusedError, to_wire
+from openprogram_daemon.peer import response
 
 logger = logging.getLogger("openprogram.daemon.hosts")
 
@@ -115,8 +116,11 @@ class Channel(asyncio.Protocol):
             task.cancel()
 
     def _send(self, message: Any) -> None:
+        self._write(encode(message))
+
+    def _write(self, body: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(encode(message)))
+            self._transport.write(frame(body))
 
     def _take(self, message: _Incoming) -> None:
         if message.method is None:
@@ -145,7 +149,7 @@ class Channel(asyncio.Protocol):
             if row is None:
                 raise RefusedError(ErrorCode.METHOD_NOT_FOUND, f"there is no method {method!r}")
             result = await self._dispatch(method, _decoder(row.params).decode(params or b"{}"))
-            self._send(Response(id=id, result=result))
+            self._write(response(id, result))
         except asyncio.CancelledError as error:
             self._send(ErrorResponse(id=id, error=to_wire(error)))
             raise
