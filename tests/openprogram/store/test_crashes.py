@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -145,9 +144,8 @@ def killed_in_the_middle(path: Path, acknowledged: int) -> list[str]:
         writer.go()
         said = [writer.line() for _ in range(acknowledged)]
     finally:
-        writer.process.kill()
-        rest = writer.process.communicate()[0].splitlines(keepends=True)
-    return said + [line.strip() for line in rest if line.endswith("\n")]
+        rest = writer.kill()
+    return said + rest
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.37, 0.5, 0.81, 0.99])
@@ -198,14 +196,12 @@ def kills(path: Path, times: int) -> None:
         try:
             for writer in writers:
                 writer.go()
-            acknowledged.update(writer.line() for writer in writers)
+            for writer in writers:
+                acknowledged.add(writer.line() or pytest.fail(writer.errors()))
             time.sleep(chance.random() * chance.choice((0.005, 0.05, 0.8)))  # the moment is what is tried, nothing is waited for
         finally:
             for writer in writers:
-                writer.process.send_signal(signal.SIGKILL)
-            for writer in writers:
-                said = writer.process.communicate()[0].splitlines(keepends=True)
-                acknowledged.update(line.strip() for line in said if line.endswith("\n"))
+                acknowledged.update(writer.kill())
         if number % 10 == 9 or number == times - 1:
             with contextlib.closing(SqliteStore(path)) as store:
                 calls = everything(store, "s")
