@@ -41,6 +41,10 @@ class AnthropicWire:
         root = base.path.rstrip("/").removesuffix("/v1")
         return base.copy_with(path=root + self.path)
 
+    def models_url(self, base: httpx.URL) -> httpx.URL:
+        root = base.path.rstrip("/").removesuffix("/v1")
+        return base.copy_with(path=f"{root}/v1/models").copy_merge_params({"limit": 1000})
+
     def headers(self, key: str) -> Mapping[str, str]:
         shown = {"Authorization": f"Bearer {key}"} if self._bearer else {"x-api-key": key}
         return {**shown, "anthropic-version": VERSION}

@@ -42,6 +42,9 @@ class GeminiWire:
         name = model if "/" in model else f"models/{model}"
         return base.copy_with(path=f"{base.path}/{name}:streamGenerateContent").copy_merge_params({"alt": "sse"})
 
+    def models_url(self, base: httpx.URL) -> httpx.URL:
+        return base.copy_with(path=f"{base.path}/models").copy_merge_params({"pageSize": 1000})
+
     def headers(self, key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": key}
 

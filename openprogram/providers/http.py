@@ -34,7 +34,7 @@ from openprogram.providers.transport import (
     read_bounded,
     status_error,
 )
-from openprogram.providers.wire import DONE, Encoded, Fields, Reader, Wire, json_bytes, object_of
+from openprogram.providers.wire import DONE, Encoded, Fields, Reader, Wire, json_bytes, object_of, objects
 
 _DRAIN_S = 0.2
 _AFTER_END_S = 1.0
@@ -106,6 +106,20 @@ class HttpProvider:
     async def aclose(self) -> None:
         await self._transports.aclose()
 
+    async def models(self) -> list[str]:
+        """The names of the models that the server lists, sorted. Raises LLMError as a request does."""
+        url = self._wire.models_url(self._base)
+        where = Where(provider=self._name, model="list of models", url=printable_url(url), secrets=self._secrets)
+        transport = await self._transports.get()
+        with mapped(where):
+            async with self._opened(transport, url, None) as response:
+                content = await read_bounded(response, MAX_EVENT_BYTES)
+                if not response.is_success:
+                    raise status_error(where, response.status_code, response.headers, content)
+        listed = object_of(decoded(content.decode("utf-8", "replace"), where))
+        names = (str(model.get("id") or model.get("name") or "") for key in ("data", "models") for model in objects(listed.get(key)))
+        return sorted(name.removeprefix("models/") for name in names if name)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         profile = self.profile(request.model)
         url = self._wire.url(self._base, request.model)
@@ -136,8 +150,8 @@ class HttpProvider:
             body = shorter
 
     @asynccontextmanager
-    async def _opened(self, transport: httpx.AsyncBaseTransport, url: httpx.URL, content: bytes) -> AsyncGenerator[httpx.Response]:
-        """The response's head.
+    async def _opened(self, transport: httpx.AsyncBaseTransport, url: httpx.URL, content: bytes | None) -> AsyncGenerator[httpx.Response]:
+        """The response's head; ``content`` None asks without sending anything.
 
         A server may close a pooled connection at the moment it is used again; such a request was never answered and is sent once more at once. The transport
         is asked itself: what a client adds to that (redirects, cookies, authentication) is not wanted here, and costs as much again.
@@ -149,7 +163,8 @@ class HttpProvider:
                 connected.append(event)
 
         def request() -> httpx.Request:
-            return httpx.Request("POST", url, headers=self._headers, content=content, extensions={"timeout": self._timeout, "trace": trace})
+            method, extensions = "GET" if content is None else "POST", {"timeout": self._timeout, "trace": trace}
+            return httpx.Request(method, url, headers=self._headers, content=content, extensions=extensions)
 
         try:
             response = await transport.handle_async_request(request())
@@ -259,7 +274,8 @@ def checked_key(key: str | None, name: str) -> str | None:
 def encode(body: Fields, where: Where) -> bytes:
     """The body as UTF-8, see `json_bytes`."""
     try:
-        return b"{%s}" % b",".join(b"%s:%s" % (json_bytes(key), value if isinstance(value, Encoded) else json_bytes(value)) for key, value in body.items())
+        fields = [(b",", json_bytes(key), b":", *(value.pieces if isinstance(value, Encoded) else (json_bytes(value),))) for key, value in body.items()]
+        return b"".join([b"{", *[piece for field in fields for piece in field][1:], b"}"])
     except (TypeError, ValueError, RecursionError) as error:
         raise where.error(f"the request cannot be written as JSON: {error}", Reason.BAD_REQUEST) from None
 

@@ -47,7 +47,10 @@ def media_of(block: Block, model: str, profile: Profile) -> Media:
     if data is None:
         raise LLMError(f"the {kind} block needs data (base64 or bytes), path or url", reason=Reason.BAD_REQUEST)
     text = base64.b64encode(data).decode("ascii") if isinstance(data, (bytes, bytearray)) else str(data)
-    return Media(kind, mime_type, data=text.partition(",")[2] if text.startswith("data:") else text)
+    if text.startswith("data:"):
+        head, _, text = text.partition(",")
+        mime_type = str(block.get("mime_type") or head[5:].partition(";")[0] or mime_type)
+    return Media(kind, mime_type, data=text)
 
 
 def gone(block: Block) -> str | None:

@@ -34,6 +34,9 @@ class ResponsesWire:
     def url(self, base: httpx.URL, model: str) -> httpx.URL:
         return base.copy_with(path=base.path + self.path)
 
+    def models_url(self, base: httpx.URL) -> httpx.URL:
+        return base.copy_with(path=f"{base.path}/models")
+
     def headers(self, key: str) -> Mapping[str, str]:
         return {self._key_header: key} if self._key_header else {"Authorization": f"Bearer {key}"}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import httpx
 
@@ -20,8 +20,10 @@ DONE = "[DONE]"
 """What several servers end a stream with; the only piece that is no JSON."""
 
 
-class Encoded(bytes):
-    """The value of a field of a request, JSON already."""
+class Encoded(NamedTuple):
+    """The value of a field of a request, JSON already, in pieces: a long history is put together once, with all the rest."""
+
+    pieces: tuple[bytes, ...]
 
 
 def json_bytes(value: Any) -> bytes:
@@ -62,6 +64,10 @@ class Wire(Protocol):
 
     def url(self, base: httpx.URL, model: str) -> httpx.URL:
         """Where a request for that model goes."""
+        ...
+
+    def models_url(self, base: httpx.URL) -> httpx.URL:
+        """Where the names of the models are listed."""
         ...
 
     def headers(self, key: str) -> Mapping[str, str]:

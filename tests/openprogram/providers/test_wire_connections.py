@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from openprogram.errors import LLMError, Reason
 from openprogram.providers.base import TextDelta
 from tests.openprogram.providers.asking import until
 from tests.openprogram.providers.wires import ask, collect, every_wire, provider_of, request_of, text_of
-from tests.support.http_server import Server
+from tests.support.http_server import Server, whole
 from tests.support.speaking import say
 
 
@@ -72,3 +74,52 @@ def test_a_pooled_connection_that_the_server_closed_is_replaced(kind: str) -> No
 
         assert asyncio.run(run()) == ["a"] * 3
         assert len(server.requests) == 3
+
+
+LISTS: dict[str, tuple[str, Any]] = {
+    "chat": ("/v1/models", {"object": "list", "data": [{"id": "b"}, {"id": "a"}]}),
+    "responses": ("/v1/models", {"object": "list", "data": [{"id": "b"}, {"id": "a"}]}),
+    "anthropic": ("/v1/models?limit=1000", {"data": [{"type": "model", "id": "b"}, {"type": "model", "id": "a"}]}),
+    "gemini": ("/v1beta/models?pageSize=1000", {"models": [{"name": "models/b"}, {"name": "models/a"}]}),
+}
+
+
+@every_wire
+def test_the_servers_models_are_listed(kind: str) -> None:
+    """Their names as they are written after the provider's; a refusal is an LLMError as for a request."""
+    target, listed = LISTS[kind]
+    with Server(whole(listed), whole({"error": {"message": "no"}}, 401)) as server:
+
+        async def run() -> None:
+            provider = provider_of(kind, server.url)
+            assert await provider.models() == ["a", "b"]
+            with pytest.raises(LLMError, match="no; check the API key") as caught:
+                await provider.models()
+            assert (caught.value.reason, caught.value.http_status) == (Reason.AUTH, 401)
+            await provider.aclose()
+
+        asyncio.run(run())
+        assert [(request.method, request.target) for request in server.requests] == [("GET", target)] * 2
+
+
+def test_user_and_password_of_an_address_are_sent_as_such() -> None:
+    """A gateway that wants them gets them in the header, not in the address."""
+    with Server(say("x")) as server:
+        ask("chat", server.url.replace("//", "//u:p@"), key=None)
+        assert server.requests[0].headers["authorization"] == "Basic dTpw"
+
+
+def test_many_requests_at_once_use_their_connections_again() -> None:
+    """A hundred at once on one loop all answer, and the next hundred need no new connection."""
+    with Server(say("x", ending="keep")) as server:
+
+        async def run() -> None:
+            provider = provider_of("chat", server.url)
+            for _ in range(2):
+                found = await asyncio.gather(*(collect(provider, request_of("chat")) for _ in range(100)))
+                assert [text_of(events) for events in found] == ["x"] * 100
+            assert server.accepted <= 130
+            await provider.aclose()
+
+        asyncio.run(run())
+        until(lambda: server.connections == 0)
