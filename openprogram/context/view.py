@@ -44,6 +44,7 @@ class Base:
         self._own = Stretch(own)
         self._parent = parent
         self._upto = upto
+        self._encoded: dict[Form, list[bytes]] = {}
 
     @property
     def outside(self) -> tuple[View | None, int]:
@@ -75,8 +76,10 @@ class Base:
 
     def encoded(self, form: Form) -> list[bytes]:
         """All of it in a provider's bytes, in pieces."""
-        own = self._own.encoded(form, 0, len(self._own), self._before(form))
-        return [*(self._parent.encoded(form, self._upto) if self._parent else ()), own]
+        if (made := self._encoded.get(form)) is None:
+            own = self._own.encoded(form, 0, len(self._own), self._before(form))
+            made = self._encoded[form] = [*(self._parent.encoded(form, self._upto) if self._parent else ()), own]
+        return made
 
     def names(self, form: Form) -> Names:
         """The tool-call ids in it."""
@@ -93,7 +96,7 @@ class LateBase(Base):
         self._late = (store, frame, parent, owner)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("_own", "_parent", "_upto"):
+        if name not in ("_own", "_parent", "_upto", "_encoded"):
             raise AttributeError(name)
         store, frame, parent, owner = self._late
         written = store.frame(frame.id)

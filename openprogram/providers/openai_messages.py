@@ -91,8 +91,10 @@ def encoded_messages(request: ModelRequest, profile: Profile, provider: str = "o
     system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
     past: list[bytes] = history.encoded(form)
     new = form.encode(request.new, history.names(form), past=False)
-    joined = b"".join([*((b",", system) if system else ()), *past, *((b",", new) if new else ())])
-    return Encoded(b"[%s]" % (joined[1:] or json_bytes({"role": "user", "content": ""})))
+    pieces = [piece for piece in (*((b",", system) if system else ()), *past, *((b",", new) if new else ())) if piece]
+    if not pieces:
+        return Encoded((b"[", json_bytes({"role": "user", "content": ""}), b"]"))
+    return Encoded((b"[", pieces[0].removeprefix(b","), *pieces[1:], b"]"))
 
 
 def _messages(turn: Turn, model: str, profile: Profile) -> Iterator[Body]:

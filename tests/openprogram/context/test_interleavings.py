@@ -73,10 +73,10 @@ class Recording:
         return PROFILE
 
     def _keep(self, request: ModelRequest) -> None:
-        wire = encoded_messages(request, PROFILE)
+        wire = b"".join(encoded_messages(request, PROFILE).pieces)
         assert wire == json_bytes(chat_messages(request, PROFILE))
         with self._lock:
-            self.sent.setdefault(request.history.node, []).append((raw(request.messages()), bytes(wire), *(blocks_of(kind, request) for kind in OTHERS)))
+            self.sent.setdefault(request.history.node, []).append((raw(request.messages()), wire, *(blocks_of(kind, request) for kind in OTHERS)))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         self._keep(request)
