@@ -166,18 +166,27 @@ class _Loop:
             cut = "nothing was run: the reply was cut off by the token limit, so the arguments may be incomplete; make the call again, more briefly"
             return [self._said(call, call.result(cut, is_error=True)) for call in calls]
         if self._tooling.parallel:
-            tasks = [asyncio.ensure_future(settled(self._one(call))) for call in calls]
-            try:
-                outcomes = await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
+            blocks = await self._together(calls)
         else:
-            outcomes = [await asyncio.ensure_future(settled(self._one(call))) for call in calls]
-        for _, fatal in outcomes:
-            if fatal is not None:
-                raise fatal
-        return [self._said(call, block) for call, (block, _) in zip(calls, outcomes, strict=True) if block is not None]
+            blocks = [block for call in calls for block in await self._together([call])]
+        return [self._said(call, block) for call, block in zip(calls, blocks, strict=True)]
+
+    async def _together(self, calls: list[_Call]) -> list[Block]:
+        """Calls that run at once. The first that ends the run ends the others."""
+        tasks = [asyncio.ensure_future(settled(self._one(call))) for call in calls]
+        pending = set(tasks)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for fatal in (task.result()[1] for task in done):
+                    if fatal is not None:
+                        raise fatal
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:  # their nodes close before that of the exec
+                await asyncio.wait(pending)
+        return [cast("Block", task.result()[0]) for task in tasks]
 
     def _said(self, call: _Call, block: Block) -> Block:
         self._tell({"type": "tool_result", "id": call.id, "name": call.name, "text": block["text"], "is_error": block["is_error"]})

@@ -202,7 +202,8 @@ def _fit_object(value: Any, schema: Schema, path: str, root: Schema, depth: int)
     required: list[str] = schema.get("required", [])
     missing = [name for name in required if name not in given or (given[name] is None and not takes_null(properties.get(name, {}), root))]
     if missing:
-        raise Misfit("missing_required", f"{path}.{missing[0]}", f"missing {', '.join(missing)}; required: {', '.join(required)}")
+        place = "" if path == "$" else f"{_shortened(path)}: "
+        raise Misfit("missing_required", f"{path}.{missing[0]}", f"{place}missing {', '.join(missing)}; required: {', '.join(required)}")
     extra: Any = schema.get("additionalProperties", not properties)
     others: Schema | None = None if extra is False else cast("Schema", extra) if isinstance(extra, dict) else {}
     fitted: dict[str, Any] = {}

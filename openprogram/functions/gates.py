@@ -12,7 +12,7 @@ import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from openprogram.functions import registry
 from openprogram.functions.tool import Arguments, Tool, tool_of
@@ -34,21 +34,29 @@ def toolset_names() -> list[str]:
     return [FULL, NONE, *sorted(own | {DEFAULT})]
 
 
-def tools_of(tools: Iterable[Any] | None, toolset: str | Iterable[str] | None) -> tuple[list[Tool], bool]:
-    """The tools that a call names (explicit ones first, then those of its sets), and whether it named any; without a name, what is registered.
+class Found(NamedTuple):
+    """The tools that a call stands for: first the ``explicit`` ones, as many as that, then those of its sets. ``is_named``: it said which it wants."""
+
+    tools: list[Tool]
+    explicit: int
+    is_named: bool
+
+
+def tools_of(tools: Iterable[Any] | None, toolset: str | Iterable[str] | None) -> Found:
+    """The tools that a call names; without a name, what is registered.
 
     Raises ValueError or TypeError for what is no tool or no set.
     """
     explicit = [_named(item) if isinstance(item, str) else tool_of(item) for item in _listed(tools)]
     if toolset is None:
-        return (explicit, True) if tools is not None else (_of_sets([FULL]), False)
+        return Found(explicit, len(explicit), True) if tools is not None else Found(_of_sets([FULL]), 0, False)
     names = [toolset] if isinstance(toolset, str) else list(toolset)
     known = toolset_names()
     for name in names:
         if name not in known:
             raise ValueError(f"toolset {name!r} is unknown; known: {', '.join(known)}")
     held = {id(tool) for tool in explicit}
-    return [*explicit, *(tool for tool in _of_sets(names) if id(tool) not in held)], NONE not in names or bool(explicit)
+    return Found([*explicit, *(tool for tool in _of_sets(names) if id(tool) not in held)], len(explicit), True)
 
 
 def _listed(tools: Any) -> list[Any]:
@@ -84,24 +92,25 @@ def place_of(function: Any) -> str:
 
 
 def offered(
-    tools: Sequence[Tool], *, named: bool, source: str | None = None, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+    tools: Sequence[Tool], *, explicit: int = 0, source: str | None = None, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
 ) -> list[Tool]:
-    """The tools that pass the gates, in their order. ``named``: the author asked for these, so one that no model can call is an error.
+    """The tools that pass the gates, in their order. The first ``explicit`` ones were passed by the author: one that no model can call is an error there.
 
     Raises ValueError for a name in ``allow`` or ``deny`` that no tool has, TypeError for a tool that no model can call.
     """
     allowed, denied = _names(tools, "tools_allow", allow), _names(tools, "tools_deny", deny)
     passed: list[Tool] = []
-    for tool in tools:
+    for number, tool in enumerate(tools):
+        is_explicit = number < explicit
         if source is not None and source in tool.options.unsafe_in:
             continue
         if reason := unavailable(tool):
-            (logger.warning if named else logger.debug)("the tool %s is not offered: %s", tool.name, reason)
+            (logger.warning if is_explicit else logger.debug)("the tool %s is not offered: %s", tool.name, reason)
             continue
         if (allowed is not None and tool.name not in allowed) or (denied is not None and tool.name in denied):
             continue
         if tool.unfillable:
-            if named:
+            if is_explicit:
                 raise TypeError(f"tool {tool.name}: {tool.unfillable}")
             logger.debug("the tool %s is not offered: %s", tool.name, tool.unfillable)
             continue

@@ -202,7 +202,7 @@ def tool_of(item: Any) -> Tool:
     if isinstance(item, Mapping):
         fields = cast("Mapping[str, Any]", item)
         return Tool.of_spec(fields.get("spec"), fields.get("execute"))
-    if hasattr(item, "spec") and hasattr(item, "execute"):
+    if not inspect.isclass(item) and hasattr(item, "spec") and hasattr(item, "execute"):
         return Tool.of_spec(item.spec, item.execute)
     if inspect.isclass(item) or not callable(item):
         allowed = 'a function, the name of a registered one, {"spec": …, "execute": …} or an object with .spec and .execute'

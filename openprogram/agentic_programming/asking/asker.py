@@ -70,7 +70,7 @@ async def _waited(transport: Transport, ask: Ask, fields: list[Field], node: Ope
                     raise UserDeclined(f"the question was declined: {ask.prompt}")
                 if not problems:
                     return values
-                ask = msgspec.structs.replace(ask, problems=problems)
+                ask = msgspec.structs.replace(ask, problems=problems, given=answer.values)
     except TimeoutError:
         if not limit.expired():
             raise

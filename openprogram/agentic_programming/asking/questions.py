@@ -43,8 +43,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What is put to a person on one screen.
 
-    ``id`` is unique. ``deadline`` is in seconds since the epoch, None for none. ``problems`` says by question what was wrong with the answer before; ``node``
-    is the node of the session that records it.
+    ``id`` is unique. ``deadline`` is in seconds since the epoch, None for none. When an answer did not fit, it is put again: ``problems`` says
+    by question what was wrong, ``given`` is the whole answer. ``node`` is the node of the session that records it.
     """
 
     id: str
@@ -53,6 +53,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Question, ...]
     deadline: float | None = None
     problems: dict[str, str] = {}
+    given: dict[str, Any] = {}
     node: str | None = None
 
 

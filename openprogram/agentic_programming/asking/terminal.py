@@ -87,11 +87,14 @@ class _Screen:
 
     async def put(self, ask: Ask) -> Answer:
         is_alone = len(ask.questions) == 1 and ask.kind != "form"
-        if not is_alone and ask.prompt:
+        if not is_alone and ask.prompt and not ask.problems:
             self._console.print(ask.prompt, style="bold")
         values: dict[str, Any] = {}
         try:
             for question in ask.questions:
+                if ask.problems and question.name not in ask.problems:
+                    values[question.name] = ask.given.get(question.name)
+                    continue
                 if problem := ask.problems.get(question.name):
                     self._console.print(f"  {problem}", style="red")
                 values[question.name] = await self._question(question, confirm=ask.kind == "confirm")

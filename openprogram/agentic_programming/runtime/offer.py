@@ -21,4 +21,7 @@ class Offer(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether nothing was said."""
-        return self.tools is None and self.toolset is None and self.choice == "auto" and self.allow is None and self.deny is None
+        return self.tools is None and self[1:] == _NOTHING[1:]
+
+
+_NOTHING = Offer()

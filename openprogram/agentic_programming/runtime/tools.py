@@ -20,10 +20,11 @@ def tooling_for(runtime: Any, offer: Offer, *, has_tools: bool) -> Tooling | Non
     Raises ValueError or TypeError for tools, sets, names or a choice that cannot be; UsageError for named tools on a model that takes none.
     """
     _check_counts(offer.parallel, offer.max_iterations)
-    found, is_named = tools_of(offer.tools, offer.toolset)
-    if not is_named:
-        found = [tool for tool in found if not _is_running(tool)] if has_tools else []
-    passed = offered(found, named=is_named, source=offer.source, allow=offer.allow, deny=offer.deny)
+    found = tools_of(offer.tools, offer.toolset)
+    tools = found.tools
+    if not found.is_named:
+        tools = [tool for tool in tools if not _is_running(tool)] if has_tools else []
+    passed = offered(tools, explicit=found.explicit, source=offer.source, allow=offer.allow, deny=offer.deny)
     toolbox = Toolbox(passed, recall=_recalled)
     choice = checked_choice(offer.choice, toolbox)
     if not toolbox:
