@@ -147,10 +147,18 @@ def process_start(pid: int) -> str:
         # The second field is the program's name in parentheses and may hold anything.
         fields = text.rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]
+    return start_by_ps(pid)
+
+
+def start_by_ps(pid: int) -> str:
+    """`process_start` where there is no /proc."""
     import subprocess
 
+    # Two terminals may differ in language and time zone; what is compared must not.
+    surroundings = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    state, _, start = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.strip().partition(" ")  # noqa: S603 - fixed
+    said = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=surroundings).stdout  # noqa: S603 - fixed
+    state, _, start = said.strip().partition(" ")
     return "" if state.startswith("Z") else start.strip()
 
 

@@ -379,6 +379,7 @@ def in_a_fork(body: Callable[[], Any]) -> str:
     return text
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_connections_of_its_own(client: Client, go: Path) -> None:
     """In a fork the client, runs that its parent started, and closing work by themselves; the parent's connection, runs and events are not disturbed."""
     run = begin(client, go)

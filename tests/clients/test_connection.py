@@ -320,6 +320,7 @@ def test_descriptors_go_along(connect: Connect) -> None:
         thread.join(WAIT_S)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_does_not_wait_for_ever(connect: Connect) -> None:
     """A fork has the socket and no thread that reads: it is told to connect again, and its end does not end the parent's connection."""
     connection, peer = connect()

