@@ -192,6 +192,28 @@ class OverridingAsync(Runtime):
         return f"{content[0]['text']} on {model}, {len(self.history())} before"
 
 
+class OverridingBoth(Overriding):
+    """Sync and async."""
+
+    async def _async_call(self, content: Content, model: str = "default", response_format: Any = None) -> str:
+        await asyncio.sleep(0)
+        return f"async {content[0]['text']}"
+
+
+class OverridingTheTwin(Runtime):
+    """Nothing but the async one."""
+
+    async def _async_call(self, content: Content, model: str = "default", response_format: Any = None) -> str:
+        return f"async {content[0]['text']} {model}"
+
+
+def test_an_overridden_async_call_is_what_async_methods_use() -> None:
+    """Beside an overridden ``_call``; alone it answers every method."""
+    both, alone = OverridingBoth(), OverridingTheTwin(model="own")
+    assert (both.exec("one"), asyncio.run(both.async_exec("two"))) == ("reply 1", "async two")
+    assert (alone.exec("one"), asyncio.run(alone.async_exec("two"))) == ("async one own", "async two own")
+
+
 def test_an_overridden_call_receives_this_turn_and_asks_for_the_rest(recorded: Session | None) -> None:
     """Only the turn's blocks come as content; `Runtime.history` gives what was before, and is empty outside of a call."""
     runtime = Overriding()
