@@ -33,7 +33,8 @@ class Runtime(Asks):
     """A model to call. ``call`` is your own function ``fn(content, model, response_format)``; ``model`` is ``"provider:model"`` otherwise.
 
     ``max_retries`` counts attempts per model request (None: OPENPROGRAM_MAX_RETRIES, else 6). ``provider`` is any `Provider`, for tests and embedders. Raises
-    UnknownModelError (a ValueError) for an unknown ``"provider:model"``. A subclass may override ``_call(content, model, response_format)`` instead.
+    UnknownModelError (a ValueError) for an unknown ``"provider:model"``. A subclass may override ``_call(content, model, response_format)``, or
+    ``_async_call``, instead.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Runtime(Asks):
         self.model_settings = _settings(model_settings)
         self._closed = False
         self._provider = provider or self._configured(call)
+        self._awaited = self._provider if provider or call is not None else self._configured_for_await()
 
     def _configured(self, call: Callable[..., Any] | None) -> Provider:
         from openprogram.providers.callable import CallableProvider, MissingProvider
@@ -64,13 +66,27 @@ class Runtime(Asks):
             return CallableProvider(call)
         if type(self)._call is not Runtime._call:
             return CallableProvider(self._call, with_history=False)
+        if type(self)._async_call is not Runtime._async_call:
+            return CallableProvider(self._async_call, with_history=False)
         if ":" in self.model:
             return make_provider(split_model(self.model)[0])
         return MissingProvider(self.model)
 
+    def _configured_for_await(self) -> Provider:
+        """What the async methods call: an overridden `_async_call` if there is one."""
+        if type(self)._async_call is Runtime._async_call or type(self)._call is Runtime._call:
+            return self._provider
+        from openprogram.providers.callable import CallableProvider
+
+        return CallableProvider(self._async_call, with_history=False)
+
     def _call(self, content: list[dict[str, Any]], model: str = "default", response_format: dict[str, Any] | None = None) -> Any:
         """Answer one turn's content blocks with text. Override this to bring your own model."""
         raise NotImplementedError("override _call(content, model, response_format), or pass call= or a 'provider:model'")
+
+    async def _async_call(self, content: list[dict[str, Any]], model: str = "default", response_format: dict[str, Any] | None = None) -> Any:
+        """`_call` for an async model. Where both are overridden, the async methods use this one and the others `_call`."""
+        raise NotImplementedError("override _async_call(content, model, response_format), or pass call= or a 'provider:model'")
 
     def history(self) -> list[dict[str, Any]]:
         """What came before the turn that an overridden `_call` is answering: flat content blocks, each text block with its ``role``. Empty anywhere else."""
@@ -139,7 +155,7 @@ class Runtime(Asks):
     ) -> Any:
         """`exec` on the caller's event loop; cancelling the task ends the request."""
         offer = Offer(tools, toolset, tools_source, tools_allow, tools_deny, tool_choice, parallel_tool_calls, max_iterations)
-        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings, offer)
+        turn = self._turn_of(content, model, timeout_s, on_retry, model_settings, offer, provider=self._awaited)
         if choices is None:
             return (await self._run(turn())).text
         from openprogram.agentic_programming.runtime import picking
@@ -160,7 +176,7 @@ class Runtime(Asks):
         """What `decision.amake` does on this runtime."""
         from openprogram.agentic_programming.runtime import picking
 
-        turn = self._turn_of(prompt, None, None, None, None)
+        turn = self._turn_of(prompt, None, None, None, None, provider=self._awaited)
         pick = await self._asettle(await self._run(turn(menu, closing=True)), menu, question_of(prompt), max_retries, turn)
         return await picking.aresult(pick, runtime=self, context=context)
 
@@ -175,7 +191,15 @@ class Runtime(Asks):
         return getattr(self._provider, "model", self.model) if self.model == "default" else self.model
 
     def _turn_of(
-        self, content: Any, model: str | None, timeout_s: float | None, on_retry: Any, settings: Any, offer: Offer | None = None
+        self,
+        content: Any,
+        model: str | None,
+        timeout_s: float | None,
+        on_retry: Any,
+        settings: Any,
+        offer: Offer | None = None,
+        *,
+        provider: Provider | None = None,
     ) -> Callable[..., Plan]:
         """A maker of plans that share one call's settings: the first turn with its content, re-asks with another text."""
         if self._closed:
@@ -194,7 +218,7 @@ class Runtime(Asks):
             if menu is not None and not closing:
                 turn = [*turn, {"type": "text", "text": DECISION_FINISH_INSTRUCTION}]
             return Plan(
-                provider=self._provider,
+                provider=provider or self._provider,
                 model=used,
                 blocks=turn,
                 system="\n\n".join(parts) or None,
