@@ -195,3 +195,19 @@ def test_a_provider_that_could_not_be_made_is_not_kept() -> None:
         await models.aclose()
 
     asyncio.run(body())
+
+
+def test_what_a_model_writes_is_told_as_it_comes(client: Raw, raw: Connect, workspace: Path) -> None:
+    """Whoever follows a run sees its model's text while it runs, in order; what it reads in the end is the result, and deltas are kept nowhere else."""
+    follower = raw().connect()
+    follower.call("openprogram/subscribe", {"topics": ["run"]})
+    with Server(stream(delta("one "), delta("two "), delta("三 😀"), delta(finish="stop"))) as server:
+        opened = client.open(workspace, env={"GROQ_API_KEY": "k", "GROQ_BASE_URL": server.url, "OPENPROGRAM_MODEL": "groq:m"})
+        ended = client.result(client.run(opened, "ask", question="count"))
+    assert (ended["state"], ended["result"]) == ("completed", "one two 三 😀")
+    told = [follower.event("run")]
+    while told[-1]["kind"] != "finished":
+        told.append(follower.event("run"))
+    assert "".join(event["data"] for event in told if event["kind"] == "delta") == "one two 三 😀"
+    entry, asked_of_it = client.call("openprogram/dag/nodes", {"session": ended["session"]})["nodes"]
+    assert (entry["role"], asked_of_it["role"], asked_of_it["output"]) == ("code", "llm", "one two 三 😀")

@@ -295,3 +295,24 @@ def test_the_environment_is_the_workspaces(start_daemon: Callable[..., Daemon], 
     bare, own = client.open(workspace), client.open(workspace, env={"SOME_API_KEY": "mine"})
     assert bare != own
     assert [client.result(client.run(opened, "environment", name="SOME_API_KEY")).get("result") for opened in (bare, own)] == [None, "mine"]
+
+
+ODD = """
+from openprogram import agentic_function
+
+
+@agentic_function
+def odd():
+    return {"score": float("nan"), "least": [float("-inf")], "class": 2**70}
+"""
+
+
+def test_p18_what_json_lacks_is_written_in_its_typed_form(client: Raw, workspace: Path) -> None:
+    """p18: the reply, the event and the node of a function that returns NaN and infinity are JSON as any reader understands it."""
+    (workspace / "odd.py").write_text(ODD)
+    client.call("openprogram/subscribe", {"topics": ["dag"]})
+    ended = client.result(client.run(client.open(workspace), "odd"))
+    form = {"score": {"$type": "float", "value": "nan"}, "least": [{"$type": "float", "value": "-inf"}], "class": 2**70}
+    assert ended["result"] == form
+    assert [node["output"] for node in nodes_of(client, ended["session"])] == [form]
+    assert [client.event("dag")["node"].get("output") for _ in range(2)] == [None, form]
