@@ -141,7 +141,7 @@ def test_14_failed_attempts_are_logged_only(monkeypatch: pytest.MonkeyPatch, cap
     ]
 
 
-CHOICES = [
+CHOICES: list[dict[str, Any]] = [
     {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
     {"choices": [{"delta": {"role": "assistant"}}]},
     delta("Hi", "stop"),
