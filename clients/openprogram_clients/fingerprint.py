@@ -6,22 +6,19 @@ share a daemon.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+
+from openprogram_clients.places import digest
 
 SERVED = ("openprogram", "openprogram_clients", "openprogram_daemon", "openprogram_protocol")
 """What a daemon loads. The command line is not among it: it is new with every command."""
 
 
 def fingerprint() -> str:
-    """Of the files as they are now: 32 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for package in SERVED:
-        for line in sorted(_files(package)):
-            digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:32]
+    """Of the files as they are now: 16 hexadecimal digits."""
+    return digest("".join(line for package in SERVED for line in sorted(_files(package))).encode("utf-8", "surrogateescape"))
 
 
 def _files(package: str) -> Iterator[str]:
