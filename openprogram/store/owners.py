@@ -79,7 +79,8 @@ def _started(pid: int) -> str | None:
 
 
 def _asked(*command: str) -> str:
+    surroundings = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}  # two terminals may differ in both; what is compared must not
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.strip()  # noqa: S603 - fixed commands
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=surroundings).stdout.strip()  # noqa: S603 - fixed commands
     except (OSError, subprocess.SubprocessError):
         return ""
