@@ -24,7 +24,8 @@ _MARKS = rf'([{{\[]+)|([}}\]]+)|(")|{_TAG}'
 
 
 def _until_mark(*skipped: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{'|'.join(skipped)}|{_NO_TAG})*+(?:{_MARKS})?", re.IGNORECASE)
+    # Nothing behind the loop can fail, so that it never gives anything back. Possessive it would be wrong before Python 3.11.5 (gh-106052).
+    return re.compile(rf"(?:{'|'.join(skipped)}|{_NO_TAG})*(?:{_MARKS})?", re.IGNORECASE)
 
 
 _OUTSIDE = _until_mark(r"[^{\[<]++", _LEAF)
