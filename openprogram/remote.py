@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openprogram_protocol import dag
 from openprogram_protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ from openprogram.errors import (
     UnknownSessionError,
     UsageError,
 )
-from openprogram.providers.base import Finish, ModelEvent, ModelRequest, Profile
+from openprogram.providers.base import ModelEvent, ModelRequest, Profile
 from openprogram.store.ids import check_session_id
 from openprogram.wire import (
     call_of,
@@ -45,6 +45,7 @@ from openprogram.wire import (
     session_of,
     stream_params,
     update_of,
+    without_surrogates,
 )
 
 if TYPE_CHECKING:
@@ -57,21 +58,41 @@ if TYPE_CHECKING:
 EVENTS = "openprogram/model/events"
 
 
-class RemoteStore:
-    """The daemon's store over a connection, with every promise of the store seam: a call returns when the daemon has committed. `OneWay` writes do not wait."""
+def _connection_of(source: Any) -> Connection:
+    """Where requests go now: a ``source`` is one connection, or a client, which connects again (to a new daemon, if need be) after its connection was lost."""
+    return getattr(source, "connection", source)
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+
+class RemoteStore:
+    """The daemon's store over a connection, with every promise of the store seam: a call returns when the daemon has committed. `OneWay` writes do not wait.
+
+    Where ``source`` is a client, a call during which the daemon goes away reaches the next one; else it raises StoreError.
+    """
+
+    def __init__(self, source: Connection | Client) -> None:
+        self.source = source
         self._closed = False
 
-    def _call(self, method: str, params: Any) -> Any:
-        from openprogram_clients.connection import ConnectionLost, RemoteError
+    @property
+    def connection(self) -> Connection:
+        """The connection to use now."""
+        return _connection_of(self.source)
+
+    def _call(self, method: str, params: Any, *, again: Callable[[], Any] | None = None) -> Any:
+        """Ask; once more where the connection was lost and there is a way to a new one. ``again`` is first asked then whether it was done already."""
+        from openprogram_clients.errors import ConnectionLost, DaemonError, RemoteError
 
         if self._closed:
             raise StoreClosedError("this store was closed")
         try:
-            return self.connection.call(method, params)
-        except ConnectionLost as error:
+            try:
+                return self.connection.call(method, params)
+            except ConnectionLost:
+                if self.connection is self.source:
+                    raise
+                done = again() if again is not None else None
+                return done if done is not None else self.connection.call(method, params)
+        except (ConnectionLost, DaemonError) as error:
             raise StoreError(f"the daemon that keeps the store is gone: {error}") from error
         except RemoteError as error:
             raise _store_error(error) from error
@@ -88,7 +109,12 @@ class RemoteStore:
 
     def append(self, call: Call, *, opens: Frame | None = None) -> Call:
         params = dag.AppendParams(node=node_of(call), opens=None if opens is None else frame_info(opens))
-        return call_of(self._call("openprogram/dag/append", params).node)
+        written = self._call("openprogram/dag/append", params, again=lambda: self._written(call.id))
+        return call_of(written.node)
+
+    def _written(self, node_id: str) -> Any:
+        found = self._call("openprogram/dag/node", dag.NodeParams(id=node_id))
+        return found if found.node is not None else None
 
     def finish(self, close: Close) -> Call:
         return call_of(self._call("openprogram/dag/update", update_of(close)).node)
@@ -168,12 +194,13 @@ class _Streams:
 
 
 class RemoteProvider:
-    """The daemon's model connections. ``model`` is a ``"provider:model"``; empty: what the daemon chooses for the workspace."""
+    """The daemon's model connections. ``model`` is a ``"provider:model"``; empty: what the daemon chooses for the workspace, which is the client's when
+    ``source`` is one: then requests reach the new daemon after the old one went away."""
 
-    def __init__(self, connection: Connection, *, model: str = "", workspace: str = "") -> None:
-        self.connection = connection
-        self._workspace = workspace
-        self._streams = _Streams(connection)
+    def __init__(self, source: Connection | Client, *, model: str = "", workspace: str = "") -> None:
+        self.source = source
+        self._given = workspace
+        self._streams: tuple[Connection, _Streams] | None = None
         self._profiles: dict[str, Profile] = {}
         self.model, profile = self._ask(model)
         self.name = self.model.partition(":")[0]
@@ -182,11 +209,34 @@ class RemoteProvider:
     def _ask(self, model: str) -> tuple[str, Profile]:
         from openprogram_clients.connection import RemoteError
 
+        connection, workspace = self._place()
         try:
-            found = self.connection.call("openprogram/model/profile", ProfileParams(model=model, workspace=self._workspace))
+            found = connection.call("openprogram/model/profile", ProfileParams(model=model, workspace=workspace))
         except RemoteError as error:
             raise _model_error(error) from error
         return found.model, profile_of(found.profile)
+
+    def _place(self) -> tuple[Connection, str]:
+        """The connection to use now, and the workspace opened in it. May wait for a daemon to start."""
+        if not hasattr(self.source, "connection"):
+            return _connection_of(self.source), self._given
+        workspace = cast("Client", self.source).workspace
+        return _connection_of(self.source), self._given or workspace
+
+    async def _reached(self) -> tuple[Connection, str]:
+        from openprogram_clients.errors import ClientError
+
+        if not hasattr(self.source, "connection"):
+            return self._place()
+        try:
+            return await asyncio.to_thread(self._place)
+        except ClientError as error:
+            raise LLMError(f"the daemon cannot be reached: {error}", reason=Reason.CONNECTION) from error
+
+    def _streams_of(self, connection: Connection) -> _Streams:
+        if self._streams is None or self._streams[0] is not connection:
+            self._streams = (connection, _Streams(connection))
+        return self._streams[1]
 
     def _full(self, model: str) -> str:
         return model if model.startswith(f"{self.name}:") else f"{self.name}:{model}"
@@ -199,21 +249,26 @@ class RemoteProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         stream = os.urandom(16).hex()
-        queue = self._streams.open(stream)
-        params = stream_params(request, stream=stream, model=self._full(request.model), workspace=self._workspace, node=self._recorded(request))
+        connection, workspace = await self._reached()
+        streams = self._streams_of(connection)
+        queue = streams.open(stream)
+        params = stream_params(request, stream=stream, model=self._full(request.model), workspace=workspace, node=self._recorded(request))
         # The reply is sent after the events and read by the same thread, so its callback runs behind theirs.
-        reply = self.connection.request("openprogram/model/stream", params)
-        reply.add_done_callback(lambda done: self._streams.put(stream, [*_last_events(done), None]))
-        finished = False
+        try:
+            reply = connection.request("openprogram/model/stream", params)
+        except UnicodeEncodeError:
+            reply = connection.request("openprogram/model/stream", without_surrogates(params))
+        reply.add_done_callback(lambda done: streams.put(stream, [*_last_events(done), None]))
+        seen = False
         try:
             while (event := await queue.get()) is not None:
-                finished = finished or isinstance(event, Finish)
+                seen = True
                 yield event
-            _outcome(reply)
+            _outcome(reply, can_repeat=not seen and connection is not self.source)
         finally:
-            self._streams.close(stream)
+            streams.close(stream)
             if not reply.done():
-                self.connection.notify("openprogram/model/cancel", CancelStream(stream=stream))
+                connection.notify("openprogram/model/cancel", CancelStream(stream=stream))
 
     def _recorded(self, request: ModelRequest) -> str | None:
         """The node that names the history, if the daemon knows it: what a local or hidden frame holds must be sent along."""
@@ -221,7 +276,7 @@ class RemoteProvider:
         if history is None:
             return None
         store = getattr(history, "store", None)
-        return history.node if isinstance(store, RemoteStore) and store.connection is self.connection else None
+        return history.node if isinstance(store, RemoteStore) and store.source is self.source else None
 
     async def aclose(self) -> None:
         return None
@@ -232,14 +287,14 @@ def _last_events(reply: Future[StreamResult]) -> list[ModelEvent]:
     return [] if failed else [event_of(event) for event in reply.result().last]
 
 
-def _outcome(reply: Future[StreamResult]) -> None:
-    """Raise what ended a stream, if anything did."""
+def _outcome(reply: Future[StreamResult], *, can_repeat: bool) -> None:
+    """Raise what ended a stream, if anything did. ``can_repeat``: nothing of it was seen, and there is a way to a new daemon."""
     from openprogram_clients.connection import ConnectionLost, RemoteError
 
     try:
         reply.result()
     except ConnectionLost as error:
-        raise LLMError(f"the daemon went away during a model request: {error}", reason=Reason.CONNECTION) from error
+        raise LLMError(f"the daemon went away during a model request: {error}", reason=Reason.CONNECTION, retryable=can_repeat) from error
     except RemoteError as error:
         raise _model_error(error) from error
 
@@ -285,8 +340,8 @@ class Connected:
 
         self._client = openprogram_clients.connect(self._root)
         try:
-            provider = RemoteProvider(self._client.connection, model=self._model, workspace=self._client.workspace)
-            self._session = Session(self._session_id, title=self._title, store=RemoteStore(self._client.connection))
+            provider = RemoteProvider(self._client, model=self._model)
+            self._session = Session(self._session_id, title=self._title, store=RemoteStore(self._client))
             self._session.__enter__()
         except BaseException:
             self._client.close()

@@ -138,6 +138,13 @@ def stream_params(request: ModelRequest, *, stream: str, model: str, workspace: 
     )
 
 
+def without_surrogates(params: StreamParams) -> StreamParams:
+    """The same request as models read it over any wire: a lone surrogate, which UTF-8 has no place for, is a question mark."""
+    from openprogram.providers.wire import json_bytes
+
+    return StreamParams(**msgspec.json.decode(json_bytes(msgspec.structs.asdict(params))))
+
+
 def request_of(params: StreamParams, *, model: str, history: Any) -> ModelRequest:
     """A model request from the wire, for the provider's own ``model`` name. Raises msgspec.ValidationError for fields that do not fit."""
     return ModelRequest(

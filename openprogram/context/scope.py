@@ -236,9 +236,9 @@ LATER = -1
 
 
 def _append(scope: Scope, node: Call, opens: Frame | None = None) -> Call:
-    """Write a node. A store behind a connection takes it one-way: it writes in the order of sending, so that whatever is asked behind it sees it."""
+    """Write a node. A store behind a connection takes one inside a function one-way: it writes in the order of sending, so what is asked behind sees it."""
     post = getattr(scope.store, "post_append", None)
-    if post is None:
+    if post is None or scope.caller is None:
         return scope.store.append(node, opens=opens)
     post(node, opens)
     return msgspec.structs.replace(node, reads=Reads(node.frame, LATER)) if node.role == "llm" else node

@@ -80,8 +80,8 @@ def _there(turn: _Turn, session: str | None, seconds: float | None, as_json: boo
 
     model = chosen_model(model=turn.model)  # here, since the workspace of a prompt is not trusted by it
     with connected() as client:
-        provider = RemoteProvider(client.connection, model=model, workspace=client.workspace)
-        recorded = Session(session, title=turn.title, store=RemoteStore(client.connection))
+        provider = RemoteProvider(client, model=model)
+        recorded = Session(session, title=turn.title, store=RemoteStore(client))
         with _unrecorded() as complaints:
             shown, found = _take(turn, recorded, seconds, as_json, provider)
         if found.failure is None or found.failure.code != UNAVAILABLE:  # a daemon that is gone says it all
