@@ -80,7 +80,7 @@ async def _waited(transport: Transport, ask: Ask, fields: list[Field], node: Ope
 
 
 def _nobody(ask: Ask) -> AskTimeout:
-    return AskTimeout(f"nobody is attached who could answer: {ask.prompt} (run it in a terminal, set runtime.on_ask, or pass default=)")
+    return AskTimeout(f"nobody is attached who could answer: {ask.prompt} (run it in a terminal, with `openprogram run --local` for instance, set runtime.on_ask, or pass default=)")
 
 
 def _open(kind: str, prompt: str, questions: tuple[Question, ...]) -> OpenCall:
