@@ -80,7 +80,8 @@ async def _waited(transport: Transport, ask: Ask, fields: list[Field], node: Ope
 
 
 def _nobody(ask: Ask) -> AskTimeout:
-    return AskTimeout(f"nobody is attached who could answer: {ask.prompt} (run it in a terminal, with `openprogram run --local` for instance, set runtime.on_ask, or pass default=)")
+    ways = "run it in a terminal, with `openprogram run --local` for instance, set runtime.on_ask, or pass default="
+    return AskTimeout(f"nobody is attached who could answer: {ask.prompt} ({ways})")
 
 
 def _open(kind: str, prompt: str, questions: tuple[Question, ...]) -> OpenCall:
