@@ -128,9 +128,9 @@ class _Screen:
         return "\n".join(lines)
 
     async def _line(self, *, secret: bool = False) -> str:
-        sys.stderr.write("> ")
-        sys.stderr.flush()
-        with _without_echo(self._fd) if secret else contextlib.nullcontext():
+        with _without_echo(self._fd) if secret else contextlib.nullcontext():  # first: who is quick may type as soon as the prompt is there
+            sys.stderr.write("> ")
+            sys.stderr.flush()
             line = await self._read()
         if secret:
             self._console.print()
