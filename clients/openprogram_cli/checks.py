@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -57,6 +58,10 @@ def _home() -> Check:
         return Check("home", "problem", f"{nearest} is no folder", fix)
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Check("home", "problem", f"{home} may not be written or entered", fix)
+    try:  # some places, such as /proc, say that they may be written and cannot be
+        Path(tempfile.mkdtemp(prefix=".openprogram-", dir=nearest)).rmdir()
+    except OSError as error:
+        return Check("home", "problem", f"{home} cannot be written: {error.strerror or error}", fix)
     return Check("home", "ok", f"{home}{'' if home.exists() else ' (made when something is recorded)'}")
 
 

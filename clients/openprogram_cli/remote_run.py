@@ -193,7 +193,7 @@ def _failure(info: RunInfo, seconds: float | None, pressed: bool, read: bool) ->
     if info.state == "cancelled":
         if pressed:
             return Failure(INTERRUPTED, "interrupted", told)
-        return Failure(FAILED, "the run was cancelled" + (f": {message}" if message and kind == "Cancelled" else " from elsewhere"), told)
+        return Failure(FAILED, "the run was cancelled" + (f": {message}" if message and kind == "Cancelled" else ""), told)
     if info.state == "interrupted":
         return Failure(UNAVAILABLE, message or "the run was interrupted: the daemon ended while it ran", told)
     if kind == "TimeoutError" and not trace:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from openprogram.errors import ConfigurationError, LLMError, Reason, StoreError
 from openprogram.tracebacks import users_traceback
 from openprogram_cli import output, streams
-from openprogram_cli.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE, Stop, usage
+from openprogram_cli.exits import FAILED, INTERRUPTED, OK, UNAVAILABLE, Stop
 from openprogram_cli.outcome import Failure, Outcome, ended_after
 from openprogram_cli.progress import Progress, progress
 
@@ -94,14 +94,9 @@ def _interrupt_main_thread() -> None:
 def open_session(session_id: str | None, title: str) -> Session | None:
     """The session to record in. One that was asked for must open; without it a broken store costs a warning, not the run."""
     from openprogram.agentic_programming.session import session
-    from openprogram.store.ids import check_session_id
 
     try:
-        if session_id is not None:
-            check_session_id(session_id)  # before the store is opened, which may make it
         return session(session_id, title=title)
-    except ValueError as error:
-        raise usage(f"--session {session_id!r}: {error}") from error
     except (StoreError, OSError) as error:
         if session_id is not None:
             raise Stop(FAILED, f"session {session_id!r} cannot be recorded: {error}") from error

@@ -37,6 +37,19 @@ def connected(root: Path | None = None, *, trust: bool = False) -> Generator[Cli
         raise stop_of(error) from error
 
 
+def check_session(session: str | None) -> None:
+    """Raises Stop for what cannot be a session's id."""
+    if session is None:
+        return
+    from openprogram.errors import UsageError
+    from openprogram.store.ids import check_session_id
+
+    try:
+        check_session_id(session)
+    except UsageError as error:
+        raise usage(f"--session {session!r}: {error}") from error
+
+
 def warn_of_settings(root: Path) -> None:
     """Name the keys of the workspace's table that nothing reads."""
     from openprogram.settings import settings_of

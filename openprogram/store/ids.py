@@ -20,12 +20,12 @@ def check_branch_name(name: str) -> str:
 def _checked(what: str, text: str) -> str:
     if not isinstance(text, str):
         raise UsageError(f"a {what} is a string, not {type(text).__name__}")
-    if not text:
+    if not text.strip():
         raise UsageError(f"a {what} may not be empty; leave it out to get a new one")
     if len(text) > MAX_LENGTH:
         raise UsageError(f"a {what} may have up to {MAX_LENGTH} characters, this one has {len(text)}: {text[:40]!r}…")
     if not text.isprintable():
         raise UsageError(f"a {what} may hold printable characters only, this one does not: {text!r}")
     if text in {".", ".."} or "/" in text or "\\" in text:
-        raise UsageError(f"a {what} may not be a path: {text!r}; use letters, digits, '-' and '_'")
+        raise UsageError(f"a {what} may not be a path: {text!r}; use no slashes, and '-' or '_' instead")
     return text

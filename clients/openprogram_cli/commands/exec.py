@@ -15,7 +15,7 @@ from openprogram_protocol.paths import workspace_of
 
 from openprogram_cli import outcome, output
 from openprogram_cli.exits import UNAVAILABLE, usage
-from openprogram_cli.shared import Local, connected, warn_of_settings
+from openprogram_cli.shared import Local, check_session, connected, warn_of_settings
 from openprogram_cli.streams import as_utf8, discard_stdout
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def exec_(
     local: Local = False,
 ) -> int:
     seconds = outcome.seconds_of(timeout)
+    check_session(session)
     turn = _Turn(_prompt(prompt), system, model, max_tokens)
     warn_of_settings(workspace_of(Path.cwd()))
     with outcome.stdout_for(as_json):

@@ -34,6 +34,8 @@ def functions(
 ) -> int:
     if path is not None and not path.exists():
         raise usage(f"there is no file or folder {str(path)!r}")
+    if path is not None and path.is_file() and path.suffix != ".py":
+        raise usage(f"{str(path)!r} is no Python file (.py)")
     found = scan(path) if local else ask(path)
     if as_json:
         output.write_json(_document(found))
@@ -42,7 +44,7 @@ def functions(
     if lines:
         output.write("\n".join(lines))
     if not found.functions:
-        output.complain(f"no agentic functions below {found.root}; `openprogram init` writes an example")
+        output.complain(f"no agentic functions {'in' if path and path.is_file() else 'below'} {path or found.root}; `openprogram init` writes an example")
     return 0
 
 

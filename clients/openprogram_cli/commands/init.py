@@ -21,7 +21,7 @@ from openprogram import agentic_function, decision
 
 
 @agentic_function(render_range={"callers": 0})  # the model sees the prompt alone, not who calls it with what
-def greet(name: str, runtime) -> str:
+def greet(name: str, runtime=None) -> str:
     """Write a greeting of one sentence."""
     return runtime.exec(f"Write a short greeting for {name}.")
 
@@ -32,10 +32,10 @@ def ask_back(what: str) -> str:
 
 
 @agentic_function
-def answer_or_ask(question: str, runtime) -> str:
+def answer_or_ask(question: str, runtime=None) -> str:
     """Let the model choose: answer at once, or ask for what is missing."""
     options = {"answer": ("answer the question", {"text": "the answer"}), "ask_back": ask_back}
-    picked = decision.make(f"A user writes: {question}", options)
+    picked = decision.make(f"A user writes: {question}\\nPick what fits.", options)
     return picked["text"] if isinstance(picked, dict) else picked
 '''
 

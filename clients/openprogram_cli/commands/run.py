@@ -11,7 +11,7 @@ import typer
 from openprogram.settings import settings_of
 from openprogram_cli import outcome, values
 from openprogram_cli.exits import UNAVAILABLE, Stop, usage
-from openprogram_cli.shared import Local, warn_of_settings
+from openprogram_cli.shared import Local, check_session, warn_of_settings
 
 if TYPE_CHECKING:
     from openprogram_protocol.runs import Word
@@ -51,6 +51,7 @@ def run(
     local: Local = False,
 ) -> int:
     seconds = outcome.seconds_of(timeout)
+    check_session(session)
     folder = Path.cwd()
     if workdir is not None and not workdir.is_dir():
         raise usage(f"--workdir {str(workdir)!r} is no folder")

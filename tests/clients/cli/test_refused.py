@@ -52,3 +52,27 @@ def test_a_home_that_is_a_file_is_an_error(openprogram: Command, command: str, i
     assert (done.code, done.out) == (1, "")
     assert f"{openprogram.home} is no folder" in done.err
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("run", "f.py:f"), ("run", "f.py:f", "--local"), ("exec", "hi"), ("exec", "hi", "--local")], ids=" ".join)
+@pytest.mark.parametrize("session", ["", "  ", "../x"])
+def test_what_is_no_session_id_is_refused(openprogram: Command, arguments: tuple[str, ...], session: str) -> None:
+    """A blank id or a path is a usage error before anything starts."""
+    openprogram.write({"f.py": "from openprogram import agentic_function\n\n@agentic_function\ndef f() -> int:\n    return 1\n"})
+    done = openprogram(*arguments, "--session", session)
+    assert (done.code, done.err.startswith("openprogram: --session")) == (2, True)
+
+
+def test_what_is_no_python_file_is_refused(openprogram: Command) -> None:
+    """`functions` of some other file says so, instead of that there are no functions."""
+    openprogram.write({"a.txt": "x"})
+    assert (openprogram("functions", "a.txt").code, "no Python file" in openprogram("functions", "a.txt").err) == (2, True)
+
+
+def test_a_home_that_only_seems_writable_is_a_problem(openprogram: Command) -> None:
+    """The doctor tries to write: some places say that they may be written and cannot be."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux has /proc")
+    done = openprogram("doctor", env={"OPENPROGRAM_HOME": "/proc/nope"})
+    assert done.code != 0
+    assert "/proc/nope cannot be written" in done.out

@@ -136,7 +136,7 @@ def test_a_run_is_cancelled_by_its_id(shared: Command) -> None:
     assert shared("cancel", run_id[:6], "--json").json == {"runId": run_id, "outcome": "cancelled", "state": "cancelled"}
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (1, b"")
-    assert err.decode().splitlines()[-1] == "openprogram: the run was cancelled from elsewhere"
+    assert err.decode().splitlines()[-1] == "openprogram: the run was cancelled"
     assert shared("cancel", run_id).out == f"the run {run_id} had ended before; it is cancelled\n"
     assert shared("result", run_id).code == 1
 
