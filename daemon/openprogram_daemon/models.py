@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from openprogram_daemon.workspaces import Workspace
 logger = logging.getLogger("openprogram.daemon")
 
 IDLE_S = 600.0
+# Their models are files.
+_FILES = frozenset({"scripted", "recorded"})
 _SHARED = frozenset({"local"})
 _PREFIXES = ("OPENPROGRAM", "AGENTIC")
 
@@ -82,6 +85,7 @@ class Models:
     async def borrow(self, workspace: Workspace | None, model: str) -> tuple[_Kept, Lent]:
         """The provider, counted as used until `give_back`."""
         full = ":".join(split_model(model)) if model else await asyncio.to_thread(_chosen, workspace)
+        full = _placed(full, workspace)
         provider, _, name = full.partition(":")
         kept = await self._get(_Key("" if provider in _SHARED or workspace is None else workspace.id, provider), _environment(workspace))
         kept.users += 1
@@ -139,6 +143,15 @@ async def _close(provider: Provider) -> None:
 def _environment(workspace: Workspace | None) -> dict[str, str]:
     """Where keys, addresses and proxies are looked for: never the daemon's own environment, which is that of whoever started it."""
     return {} if workspace is None else workspace.env
+
+
+def _placed(full: str, workspace: Workspace | None) -> str:
+    """A model that is a file is looked for from the caller's folder, not from the daemon's."""
+    provider, _, name = full.partition(":")
+    is_file = provider in _FILES or (provider == "local" and (name.endswith(".gguf") or os.sep in name))
+    if workspace is None or not is_file or not name or name.startswith("~"):
+        return full
+    return f"{provider}:{Path(workspace.cwd, name)}"
 
 
 def _chosen(workspace: Workspace | None) -> str:

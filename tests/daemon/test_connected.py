@@ -45,3 +45,15 @@ def test_no_new_daemon_can_be_started(tmp_path: Path, monkeypatch: pytest.Monkey
             runtime.exec("again", timeout_s=3)
         monkeypatch.delenv("OPENPROGRAM_IDLE_S")
         assert runtime.exec("again") == "one"
+
+
+@pytest.mark.parametrize("model", ["scripted:replies.json", "scripted:./replies.json"])
+def test_a_model_that_is_a_file_is_found_from_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """The daemon's own folder is some other one."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "replies.json").write_text(json.dumps(["one"]))
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(folder)
+    with daemon_client(tmp_path), openprogram.connect(tmp_path, model=model) as runtime:
+        assert runtime.exec("hi") == "one"
