@@ -45,6 +45,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing but another text can mend it."""
         return self.error["type"] in ("SyntaxError", "IndentationError", "TabError")
 
+    def misses(self, file: str) -> bool:
+        """Whether a file of that name, relative to the root, may be the module that was not found."""
+        parts = Path(file).with_suffix("").parts
+        return self.error["type"] == "ModuleNotFoundError" and any(part in self.error["message"] for part in parts)
+
     def shown(self, root: Path) -> str:
         """As a sentence begins with it."""
         place = f"{relative(self.error['file'], root)}:{self.error['line']}: " if self.error.get("file") else ""
@@ -246,9 +251,9 @@ class Generations:
         """Whether some generation has the file."""
         return any(file in generation.sources.files for generation in self.all())
 
-    def files_changed(self) -> None:
-        """Something in the workspace was saved: what could not be imported perhaps can be now."""
-        self._failures = {file: failure for file, failure in self._failures.items() if failure.is_in_the_text}
+    def file_changed(self, changed: str) -> None:
+        """A file of the workspace was saved, perhaps the module that another one missed. What a failed import did read is looked at by `errors`."""
+        self._failures = {file: failure for file, failure in self._failures.items() if not failure.misses(changed)}
 
     def retire(self, *, idle_for: float = 0.0) -> None:
         """End the workers that were idle for so many seconds."""

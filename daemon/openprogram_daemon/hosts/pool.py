@@ -333,7 +333,7 @@ class Hosts:
     def _file_changed(self, root: Path, state: FileState) -> None:
         for workspace_id, workspace in self._workspaces.items():
             if workspace.root == root:
-                workspace.generations.files_changed()
+                workspace.generations.file_changed(state.file)
                 self._on_functions(workspace_id, FunctionsEvent(seq=0, workspace=workspace_id, file=state.file, functions=state.functions, error=state.error))
 
     async def _fork(self, workspace_id: str) -> Worker:

@@ -126,6 +126,27 @@ def test_a_module_that_appears_is_found(tmp_path: Path) -> None:
     running(test)
 
 
+def test_an_import_error_is_shown_until_it_is_mended(tmp_path: Path) -> None:
+    """Other files that are saved change nothing about it; the missing module, when it is there, does."""
+
+    async def test() -> None:
+        async with served(tmp_path, {"a.py": USES_HELPER, "b.py": version(1)}) as here:
+            assert (await here.run("a.py:f")).status == "error"
+
+            async def shown() -> list[str]:
+                return [error.file for error in (await here.hosts.functions("w")).errors]
+
+            assert await shown() == ["a.py"]
+            here.write({"b.py": version(2), "other.py": version(1)})
+            assert await here.call("b.py:f") == 2
+            assert await shown() == ["a.py"]
+            here.write({"helper.py": "value = 7\n"})
+            assert await here.call("a.py:f") == 7
+            assert await shown() == []
+
+    running(test)
+
+
 @pytest.mark.parametrize("how", ["os._exit(3)", "sys.exit(3)"])
 def test_a_module_that_ends_the_process_is_reported(tmp_path: Path, how: str) -> None:
     """Leaving while being imported is an error of the run."""
