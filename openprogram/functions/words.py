@@ -121,7 +121,24 @@ def convert(item: Wanted, word: Word) -> Argument:
     if item.options is not None and not any(type(value) is type(option) and value == option for option in item.options):
         allowed = ", ".join(_cut(_text_of(option)) for option in item.options)
         raise ArgumentError(f"argument {item.name}={_quoted(word)} is not allowed; one of: {allowed}", parameter=item.name)
+    if not _is_finite([found.value, found.as_json]):
+        message = f"argument {item.name}={_quoted(word)} holds NaN, an infinity or a number too large for a float, which JSON cannot say; write finite numbers"
+        raise ArgumentError(message, parameter=item.name)
     return found
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether JSON holds every number in a value; without recursion, since text may nest as deep as the stack."""
+    waiting: list[Any] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return False
+        if isinstance(one, dict):
+            waiting.extend(cast("dict[str, Any]", one).values())
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting.extend(cast("list[Any]", one))
+    return True
 
 
 def _text_of(value: Any) -> str:
